@@ -1,4 +1,4 @@
-"""``python -m hanse``: the command line, for those who start it from another program."""
+"""``python -m hanse``: the command line, started as a module."""
 
 from hanse.cli.main import main
 

@@ -53,7 +53,7 @@ def test_command_lines_that_are_not_hidden_are_told(monkeypatch: pytest.MonkeyPa
     assert isolation_notices(league({"kind": "process"}), Path("/")) == []
     monkeypatch.setattr(sandbox, "hiding_problem", lambda: "it is forbidden")
     (told,) = isolation_notices(league({"kind": "process"}), Path("/"))
-    assert "their command lines: no /proc of their own can be had (it is forbidden)" in told
+    assert "their command lines: they cannot get a /proc of their own (it is forbidden)" in told
     assert isolation_notices(league({"kind": "process", "user": "nobody"}), Path("/")) == []
 
 

@@ -128,7 +128,7 @@ def test_what_cannot_be_read_is_told_with_status_74(
     cases = {
         tmp_path / "empty": "without a journal",
         tmp_path / "absent": "does not exist",
-        alone: "keep league.yaml beside",
+        alone: "Keep league.yaml beside",
         lived.home / "north": "no broker's journal is there",
     }
     for path, sentence in cases.items():
@@ -136,7 +136,7 @@ def test_what_cannot_be_read_is_told_with_status_74(
         assert sentence in capfd.readouterr().err
         assert run(["replay", str(path), "--nodes", "9", "--clusters", "1"]) == ExitCode.FILE
         assert sentence in capfd.readouterr().err
-    with pytest.raises(TraceError, match="there twice"):
+    with pytest.raises(TraceError, match="given twice"):
         JournalReader([lived.home, lived.home / "b1"])
 
 

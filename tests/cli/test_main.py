@@ -117,7 +117,7 @@ def test_a_bug_shows_its_traceback(
     assert run(["planted"]) == ExitCode.BUG
     said = capsys.readouterr().err
     assert "room leaks" in said
-    assert "bug of Hanse" in said
+    assert "bug in Hanse" in said
 
 
 @pytest.mark.parametrize(("left", "status"), [(None, 0), (0, 0), (1, 1), (3, 3), ("sad", 1)])

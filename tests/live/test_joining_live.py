@@ -77,7 +77,7 @@ def test_the_founder_is_told_what_is_next_and_has_a_context(
             f"hanse token create --home {home.path} warden north",
         )
         assert 0 < told.index(start) < told.index(token) < told.index("hanse join --home HOME 127.0.0.1:")
-        assert "by the context 'local'; 'hanse config use before' goes back" in told
+        assert "with the context 'local'; 'hanse config use before' goes back" in told
         assert run(["status"]) == ExitCode.UNAVAILABLE
         assert "start one of its brokers" in hand.invoke(hanse, ["status"]).output
         reader, process = start_member(home, "broker", "b1")
@@ -102,7 +102,7 @@ def test_founding_does_not_need_a_place_for_contexts(tmp_path: Path, monkeypatch
     monkeypatch.setenv("HANSE_CONFIG", str(file / "config.json"))
     made = CliRunner().invoke(hanse, ["init", "--home", str(tmp_path / "home"), str(file)])
     assert made.exit_code == 0, made.output
-    assert "no context was kept" in made.output
+    assert "no context was saved" in made.output
     assert "No broker has a certificate yet" in made.output
 
 

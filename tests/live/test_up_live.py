@@ -97,7 +97,7 @@ def test_one_damaged_member_does_not_take_the_others_with_it(shell: Shell, broke
         done = shell.hanse("up")
         assert done.returncode == 1, (attempt, done)
         assert "3 of 4 members are there" in done.stdout
-        assert f"{broken} is not there: " in done.stderr
+        assert f"{broken} did not start: " in done.stderr
         assert f"'hanse journal repair {broken} --home {shell.home.path}'" in done.stderr
         others = MEMBERS - {broken}
         assert set(running_members(shell.home)) == others
@@ -113,7 +113,7 @@ def test_a_member_whose_directory_cannot_be_used_is_named(shell: Shell) -> None:
     log.mkdir()
     done = shell.hanse("up")
     assert done.returncode == 1, done
-    assert "south is not there: " in done.stderr
+    assert "south did not start: " in done.stderr
     assert "Traceback" not in done.stderr
     assert set(running_members(shell.home)) == {"b1", "b2", "north"}
 
@@ -127,7 +127,7 @@ def test_a_damaged_certificate_is_its_owners_trouble(shell: Shell, content: byte
     file.write_bytes(content if content != CUT else good[: len(good) // 2])
     done = shell.hanse("up")
     assert done.returncode == 1, done
-    assert f"b1 is not there: {file} is damaged: " in done.stderr
+    assert f"b1 did not start: {file} is damaged: " in done.stderr
     assert "Traceback" not in (shell.home.member("b1") / "log.jsonl").read_text()
     assert set(running_members(shell.home)) == MEMBERS - {"b1"}
     shell.does("submit", "--wait", "--", "true")
@@ -171,7 +171,7 @@ def test_a_league_with_a_damaged_file_is_stopped(shell: Shell, content: str) -> 
     done = shell.hanse("down")
     assert done.returncode == 0, done
     assert f"The league in {shell.home.path} is down (4 members stopped)." in done.stdout
-    assert "the league's file cannot be used" in done.stderr
+    assert "the league file cannot be used" in done.stderr
     assert not running_members(shell.home)
 
 
@@ -219,7 +219,7 @@ def test_two_leagues_live_beside_each_other(shell: Shell) -> None:
     try:
         done = shell.hanse("up", "--home", str(other), *small)
         assert done.returncode == 0, done
-        assert "kept as it is: --clusters, --brokers, --nodes are for a new one" in done.stderr
+        assert "was not changed: --clusters, --brokers, --nodes are for a new one" in done.stderr
         assert "2 brokers, 2 clusters" in done.stdout
         assert "first" in shell.does("status")
         assert "first" not in shell.does("--context", "harbour", "status")
@@ -229,7 +229,7 @@ def test_two_leagues_live_beside_each_other(shell: Shell) -> None:
         assert set(running_members(Home(other))) == {"first", "b2", "north", "south"}
     finally:
         told = shell.does("down", "--home", str(other), "--delete")
-    assert "Commands speak to 'harbour' from now on." in told
+    assert "Commands now use 'harbour'." in told
     assert "first" not in shell.does("status")
 
 
@@ -256,7 +256,7 @@ def test_nobody_dies_because_up_has_no_patience(shell: Shell) -> None:
     shell.environment["HANSE_START_SECONDS"] = "0"
     done = shell.hanse("up", "--from", str(shell.file))
     assert done.returncode == 1, done
-    assert "south is still starting; 'hanse status' shows when it is there" in done.stderr
+    assert "south is still starting; 'hanse status' shows when it answers" in done.stderr
     started = running_members(shell.home)
     assert set(started) == MEMBERS
     del shell.environment["HANSE_START_SECONDS"]
@@ -297,7 +297,7 @@ def test_who_lost_records_comes_back_under_a_new_name(shell: Shell) -> None:
     done = shell.hanse("up", "--from", str(shell.file))
     assert done.returncode == 1, done
     assert "4 of 5 members are there" in done.stdout
-    assert "b1 is not there: the journal of b1 was repaired and has lost records" in done.stderr
+    assert "b1 did not start: the journal of b1 was repaired and has lost records" in done.stderr
     assert set(running_members(shell.home)) == {"b2", "b3", "north", "south"}
     shell.does("submit", "--wait", "-n", "2", "--", "true")
 
@@ -362,9 +362,7 @@ def test_a_member_that_works_in_silence_is_waited_for(is_busy: bool) -> None:
         process.kill()
         process.communicate()
     assert outcome == (Outcome(ready=["north"]) if is_busy else Outcome(late=["north"]))
-    assert shown == ["north is starting: it is at work, and has not told how far it is"] * (
-        2 if is_busy else 0
-    )
+    assert shown == ["north is starting: it is working, but has reported no progress"] * (2 if is_busy else 0)
 
 
 def test_a_member_tells_its_progress_to_whoever_listens(monkeypatch: pytest.MonkeyPatch) -> None:

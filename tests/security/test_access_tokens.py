@@ -264,7 +264,7 @@ def test_the_command_makes_lists_and_revokes(tmp_path: Path) -> None:
     assert run(["access", "revoke", *home, "ci"]) == ExitCode.UNAVAILABLE
     assert isinstance(book.check(made.output.strip()), Refusal)
     assert "revoked" in hand.invoke(hanse, ["access", "list", *home]).output
-    assert "ci  all that was given until" in hand.invoke(hanse, ["access", "list", *home]).output
+    assert "ci  everything made until" in hand.invoke(hanse, ["access", "list", *home]).output
     assert hand.invoke(hanse, ["access", "revoke", *home, "ci", "--serial", "0"]).exit_code == 1
     assert run(["access", "revoke", *home, "cii"]) == ExitCode.USAGE
     assert run(["access", "revoke", *home, "no name", "--unknown"]) == ExitCode.FAILED

@@ -1,1 +1,1 @@
-"""Command line: its root, what its commands share, and how they draw and tell."""
+"""Command line: the root command, helpers shared by the commands, and terminal output."""

@@ -1,4 +1,4 @@
-"""What the commands of the live league share: their options, their client, and how ids are read."""
+"""Options, client and id types shared by the commands of the live league."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     TextParam = click.ParamType[str]
     PlaceParam = click.ParamType[tuple[str, int | None]]
-else:  # older versions of click have no brackets here
+else:  # older versions of click have no type parameter here
     TextParam = PlaceParam = click.ParamType
 
 COMPLETED_JOBS: Final = 20
-"""Jobs that the shell offers."""
+"""Jobs that shell completion offers."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -32,21 +32,21 @@ def _remember(ctx: click.Context, _: click.Parameter, value: str | None) -> str 
 
 context_option: Final = click.option(
     "--context", metavar="NAME", expose_value=False, callback=_remember,
-    help="The league to speak to; also before the command, or $HANSE_CONTEXT.",
+    help="The context to use; also before the command, or $HANSE_CONTEXT.",
     shell_complete=lambda _ctx, _param, word: offered(contexts.load().contexts, word),
 )  # fmt: skip
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="One JSON document for programs.")
 
 
 def league_options(command: Command) -> Command:
-    """``--context`` and ``--json``, after a command's own options."""
+    """Add ``--context`` and ``--json`` after a command's own options."""
     return context_option(json_option(command))
 
 
 @contextmanager
 def league() -> "Iterator[Client]":
-    """The client of the chosen league."""
-    from hanse.client.client import Client  # noqa: PLC0415  help texts and completion must not wait for it
+    """Open the client of the chosen league."""
+    from hanse.client.client import Client  # noqa: PLC0415  keeps help texts and completion fast
     from hanse.client.endpoints import Doors  # noqa: PLC0415  as above
 
     doors = Doors.chosen(contexts.chosen_name())
@@ -57,14 +57,14 @@ def league() -> "Iterator[Client]":
 
 
 def print_json(value: object) -> None:
-    """One document of records and plain data."""
+    """Print one JSON document of records and plain data."""
     import msgspec  # noqa: PLC0415  as above
 
     click.echo(msgspec.json.format(msgspec.json.encode(value)).decode())
 
 
 def offered(words: "dict[str, Any] | list[str]", begun: str) -> list[CompletionItem]:
-    """What the shell offers for a word that was begun."""
+    """Return the completions of a prefix."""
     return [CompletionItem(word) for word in words if word.startswith(begun)]
 
 
@@ -72,21 +72,21 @@ def offered(words: "dict[str, Any] | list[str]", begun: str) -> list[CompletionI
 
 
 class JobType(TextParam):
-    """A job as the league told it, such as ``1-7``."""
+    """Job id as the league assigned it, such as ``1-7``."""
 
     name = "job"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The same text, if it is a job."""
+        """Return the text if it is a job id."""
         from hanse.model.ids import parse_job  # noqa: PLC0415  as above
 
         text = str(value)
         if parse_job(text) is None:
-            self.fail(f"'{text}' is no job; one looks like 1-7, and 'hanse jobs' lists them", param, ctx)
+            self.fail(f"'{text}' is not a job id. An id looks like 1-7; 'hanse jobs' lists them", param, ctx)
         return text
 
     def shell_complete(self, ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The newest jobs, if the league answers."""
+        """Return the newest jobs, if the league answers."""
         with suppress(click.ClickException, OSError):
             from hanse.client.client import JobFilter  # noqa: PLC0415  as above
 
@@ -102,12 +102,12 @@ class JobType(TextParam):
 
 
 class TaskType(JobType):
-    """A job, or one of its tasks, such as ``1-7.3``."""
+    """Job id, or task id such as ``1-7.3``."""
 
     name = "job[.task]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The same text, if it is a job or a task."""
+        """Return the text if it is a job id or a task id."""
         from hanse.model.ids import parse_task  # noqa: PLC0415  as above
 
         text = str(value)
@@ -115,23 +115,23 @@ class TaskType(JobType):
 
 
 class PlaceType(PlaceParam):
-    """A cluster, or one of its nodes as ``north/3``."""
+    """Cluster, or one of its nodes as ``north/3``."""
 
     name = "cluster[/node]"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, int | None]:
-        """The cluster and the node's number; None: all of them."""
+        """Return the cluster and the node's number; None means all nodes."""
         if isinstance(value, tuple):
             return value
         cluster, slash, node = str(value).partition("/")
         if not cluster or (slash and not (node.isascii() and node.isdigit())):
-            self.fail(f"'{value}' is no place; write a cluster, or a node as north/3", param, ctx)
+            self.fail(f"'{value}' is not a cluster or node; write north or north/3", param, ctx)
         return cluster, int(node) if slash else None
 
     def shell_complete(self, ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The clusters of the context."""
+        """Return the clusters of the context."""
         del ctx
         with suppress(click.ClickException, OSError):
             return offered(contexts.current(contexts.chosen_name())[1].clusters, incomplete)
@@ -144,7 +144,7 @@ PLACE: Final = PlaceType()
 
 
 def seconds_option(name: str, help_text: str) -> Callable[[Command], Command]:
-    """An option that takes a time as job files write it: ``90``, ``90s``, ``1h30m``."""
+    """Return an option for a time as job files write it: ``90``, ``90s``, ``1h30m``."""
     return click.option(name, metavar="TIME", callback=_seconds, help=help_text)
 
 
@@ -161,5 +161,5 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
 
 
 def on_terminal() -> bool:
-    """Whether somebody watches standard error, where progress is shown."""
+    """True if standard error, where progress is shown, is a terminal."""
     return sys.stderr.isatty()

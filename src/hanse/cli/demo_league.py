@@ -1,8 +1,8 @@
-"""The league of ``hanse demo``: two brokers, three clusters, a small mixed workload and one broker's death.
+"""League of ``hanse demo``: two brokers, three clusters, a small mixed workload and a crash of one broker.
 
-Everything here is the real thing in virtual time: the machines of ``core``, the policies, the checkers of
-``sim``. The seed decides the delays of the network, when exactly jobs arrive and how long each task runs; the
-same seed gives the same report. Times in a report are seconds since the league was ready.
+The demonstration runs the machines of ``core``, the policies and the checkers of ``sim`` in virtual time. The
+seed decides the network delays, the exact arrival times and the run time of each task; the same seed gives
+the same report. Times in a report are seconds since the league was ready.
 """
 
 from random import Random
@@ -41,53 +41,53 @@ from hanse.sim.world import Violation, World
 
 BROKERS: Final = ("east", "west")
 WARM_UP: Final = 3 * SECOND
-"""Time for the league to get to know each other before the first job."""
+"""Time for the members to connect before the first job."""
 DELAY_MEAN: Final = 2 * MILLISECOND
-"""Of a message on its way, one way."""
+"""Mean one-way delay of a message."""
 CRASH_AT: Final = WARM_UP + 9 * SECOND
 RESTART_AT: Final = WARM_UP + 40 * SECOND
 FINISH_MAX: Final = 600 * SECOND
-"""The league must have done all its work by then."""
+"""Time by which all jobs must have ended."""
 GANG_WINDOW: Final = 2 * SECOND
-"""How far apart the tasks of a gang may start."""
+"""Greatest difference of the start times of a gang's tasks."""
 GIB: Final = 1 << 30
 
 
 class DemoJob(msgspec.Struct, frozen=True):
-    """What became of one job. Times in seconds."""
+    """Report about one job. Times in seconds."""
 
     name: str
     what: str
-    """What is special about it."""
+    """Special feature of the job."""
     job: str
-    """Its number; empty if it was refused."""
+    """Job id; empty if the job was refused."""
     submitted_to: str
     ended_at: str
-    """The broker that saw it through: another one if it was adopted."""
+    """Broker that owned the job at its end: another one after a takeover."""
     submitted: float
     tasks: int
     attempts: int
-    """Attempts that really ran; more than tasks if some were preempted, lost or failed."""
+    """Attempts that ran; more than tasks if some were preempted, lost or failed."""
     places: dict[str, int]
     """Cluster -> attempts that ran there."""
     first_start: float | None
-    """From submission to the start of its first task."""
+    """Seconds from submission to the start of its first task."""
     mean_start: float | None
-    """From submission to the start of a task, on average."""
+    """Mean seconds from submission to the start of a task."""
     finished: float | None
-    """From submission to its end."""
+    """Seconds from submission to its end."""
     outcome: str
 
 
 class Happening(msgspec.Struct, frozen=True):
-    """Something worth telling apart from the jobs."""
+    """Event of the league worth reporting, such as a crash."""
 
     at: float
     text: str
 
 
 class DemoDecision(msgspec.Struct, frozen=True):
-    """One recorded decision."""
+    """Recorded decision."""
 
     at: float
     broker: str
@@ -100,18 +100,18 @@ class DemoDecision(msgspec.Struct, frozen=True):
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """A promise of the league, and what it was held against."""
+    """Promise of the league, and what it was checked against."""
 
     promise: str
     checked: str
 
 
 class DemoReport(msgspec.Struct, frozen=True):
-    """All that the demonstration shows."""
+    """Report of the demonstration."""
 
     seed: int
     simulated: float
-    """Seconds until the last job had ended."""
+    """Seconds until the last job ended."""
     events: int
     digest: str
     jobs: tuple[DemoJob, ...]
@@ -119,28 +119,28 @@ class DemoReport(msgspec.Struct, frozen=True):
     decisions: tuple[DemoDecision, ...]
     promises: tuple[Promise, ...]
     violation: str
-    """Empty, or the promise that was broken."""
+    """Broken promise; empty if all were kept."""
 
 
 class Witness:
-    """Sees every attempt begin and end, and passes it on to the checkers."""
+    """Recorder of launched attempts that passes starts and ends on to the checkers."""
 
     def __init__(self, oracle: Oracle) -> None:
         self.launches: list[tuple[int, str, Attempt]] = []
         self._oracle = oracle
 
     def launched(self, cluster: str, runner: str, attempt: Attempt) -> None:
-        """An attempt begins."""
+        """Record the start of an attempt."""
         self._oracle.launched(cluster, runner, attempt)
         self.launches.append((self._oracle.world.now, cluster, attempt))
 
     def ended(self, cluster: str, attempt: Attempt, outcome: Outcome) -> None:
-        """An attempt is over."""
+        """Pass on the end of an attempt."""
         self._oracle.ended(cluster, attempt, outcome)
 
 
 class Notebook(Story):
-    """Keeps what the report needs of a run, instead of everything."""
+    """Recorder that keeps only what the report needs of a run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,10 +149,10 @@ class Notebook(Story):
         self.settled: dict[JobId, tuple[int, str, Outcome]] = {}
         self.happenings: list[tuple[int, str]] = []
         self.preempted: dict[tuple[int, int], tuple[int, str]] = {}
-        """Task and attempt -> when its broker heard of it, and from which cluster."""
+        """Task and attempt -> time at which its broker learned of the preemption, and the cluster."""
 
     def took(self, now: int, who: str, event: Event) -> None:
-        """Note preemptions."""
+        """Record preemptions."""
         del who
         if isinstance(event, MessageReceived) and isinstance(event.envelope.body, TaskUpdates):
             for end in event.envelope.body.ended:
@@ -160,7 +160,7 @@ class Notebook(Story):
                     self.preempted.setdefault((end.task, end.attempt), (now, event.envelope.source))
 
     def did(self, now: int, who: str, command: Effect) -> None:
-        """Note decisions, adoptions and ends."""
+        """Record decisions, takeovers and ends."""
         if isinstance(command, RecordDecision):
             self.decisions.append((now, command.decision))
         elif isinstance(command, JobAccepted):
@@ -171,18 +171,18 @@ class Notebook(Story):
             taken = command.envelope.body
             names = ", ".join(job_text(job) for job in taken.jobs)
             owner = command.envelope.target
-            text = f"every warden has agreed: {who} adopts the jobs of {owner} that had not ended ({names})"
+            text = f"every warden has agreed: {who} takes over the unfinished jobs of {owner} ({names})"
             if all(text != told for _, told in self.happenings):
                 self.happenings.append((now, text))
 
     def fault(self, now: int, who: str, what: str) -> None:
-        """Note deaths and returns, but not the first start."""
+        """Record crashes and restarts, but not the first start."""
         if now > 0:
             self.happenings.append((now, f"{who} {what}"))
 
 
 class DemoLeague:
-    """The world of the demonstration."""
+    """Simulated league of the demonstration."""
 
     def __init__(self, seed: int) -> None:
         rng = Random(seed)
@@ -209,7 +209,7 @@ class DemoLeague:
         )
 
     def run(self) -> DemoReport:
-        """Play it all and report."""
+        """Run the workload and return the report."""
         world, east = self.world, self.league.brokers["east"]
         self.league.boot()
         world.at(CRASH_AT, lambda _: east.crash())
@@ -233,10 +233,10 @@ class DemoLeague:
                 )
 
     def _check(self) -> None:
-        """Let every lease run out, then look for anything that was left over."""
+        """Let every lease expire, then check for leftovers."""
         timings, world = self.timings, self.world
         world.run(world.now + 2 * timings.cluster_lease + 2 * timings.resend_max + timings.grant_lease)
-        self.oracle.check_terminal("after the league has come to rest")
+        self.oracle.check_terminal("after the league is idle")
         self.oracle.check_gangs(0, GANG_WINDOW)
         for process in self.league.processes:
             process.machine.check()
@@ -264,7 +264,7 @@ class DemoLeague:
         )
 
     def _preemptions(self) -> list[tuple[int, str]]:
-        """One line a job and cluster, at the time of the first."""
+        """Return one line per job and cluster, at the time of the first preemption."""
         found: dict[tuple[str, str], tuple[int, int]] = {}
         for (task, _), (at, cluster) in self.notebook.preempted.items():
             name = self.oracle.jobs[job_of(task)].spec.name  # type: ignore[arg-type]  # a task id is a number
@@ -325,12 +325,12 @@ class DemoLeague:
             Promise("at most one live attempt of a task", f"{launches} launches"),
             Promise("at most one effective completion of a task", f"{tasks} tasks"),
             Promise("no node is ever over-committed", f"{launches} launches on {len(oracle.places)} nodes"),
-            Promise("work runs only where its rules allow", f"{launches} launches"),
-            Promise("nothing starts before what it needs", f"{launches} launches"),
+            Promise("tasks run only where their rules allow", f"{launches} launches"),
+            Promise("nothing starts before its dependencies", f"{launches} launches"),
             Promise("a gang starts together, in one cluster", f"{len(oracle.gangs)} gangs"),
-            Promise("a journal gives back its machine's state", f"{journals} journals replayed"),
+            Promise("replaying a journal gives the state of its machine", f"{journals} journals replayed"),
             Promise(
-                "views converge, no lease or message is left over", f"{len(self.league.processes)} processes"
+                "views converge, and no lease or message is left", f"{len(self.league.processes)} processes"
             ),
         )
 
@@ -351,20 +351,20 @@ def _clusters(timings: Timings) -> tuple[WardenConfig, ...]:
 
 
 class _Line(NamedTuple):
-    """One job of the workload."""
+    """Job of the workload."""
 
     what: str
-    """What is special about it."""
+    """Special feature of the job."""
     at: int
-    """When it comes, in seconds; shifted by up to half a second."""
+    """Arrival time in seconds; shifted by up to half a second."""
     broker: str
     spec: JobSpec
     run: tuple[int, ...]
     """Mean run time of a task of each group, in seconds."""
     failing: int = 0
-    """How many of a thousand attempts fail."""
+    """Failing attempts out of a thousand."""
     after: tuple[int, ...] = ()
-    """Lines whose jobs must succeed first."""
+    """Indices of jobs that must succeed first."""
 
 
 _CORE: Final = Resources(1_000, GIB)
@@ -391,7 +391,7 @@ _LINES: Final = (
     _Line("gang, 50 GPUs", 8, "west", JobSpec(_equal(50, Resources(1_000, GIB, 1)), "huge", gang=True), (5,)),
     _Line("after build", 10, "west", JobSpec(_equal(1), "publish"), (2,), after=(2,)),
 )
-"""The workload: more than the league holds at once, something of everything, and one job to be refused."""
+"""Workload: more than the league holds at once, of every kind, with one job to be refused."""
 
 
 def _plan(number: int, line: _Line, rng: Random) -> JobPlan:

@@ -1,4 +1,4 @@
-"""Measuring edge policies on common streams, with intervals."""
+"""Measurement of edge policies on the same streams, with intervals."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,9 +30,9 @@ LADDER: Final = (
     "priced",
     "network",
 )
-"""What ``eval`` measures by default.
+"""Policies that ``eval`` measures by default.
 
-``rollout`` and ``clairvoyant`` take longer and are asked for by name.
+``rollout`` and ``clairvoyant`` take longer and are measured only by name.
 """
 
 BY_INDEX: Final = ("random", "min", "tiresias", "tiresias-elastic", "optimus-published", "optimus")
@@ -42,14 +42,14 @@ ROUNDS_MAX: Final = 100_000
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One policy in one setting; times in steps."""
+    """Result of one policy in one setting; times in steps."""
 
     setting: str
     policy: str
     seeds: int
     mean: float
     half_width: float
-    """Of the 95 % interval of the mean over episodes (Student)."""
+    """Half of the 95 % interval of the mean over episodes (Student)."""
     spread: float
     """Standard deviation of the episodes' means."""
     median: float
@@ -57,16 +57,16 @@ class Row(msgspec.Struct, frozen=True):
     conflicts: float
     """Share of the choices of a task that lost it to another cluster."""
     ms_per_sub_step: float
-    """CPU time of deciding and stepping one episode once, batched."""
+    """CPU time of one decision and one step of one episode, batched."""
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fields for JSON."""
         built: dict[str, Any] = msgspec.to_builtins(self)
         return built
 
 
 def named(name: str, load: float = 1.0) -> Setting:
-    """A setting by name, its arrival rate times ``load``."""
+    """Return a setting by name, its arrival rate times ``load``."""
     made = {
         "syn3": settings.syn3,
         "hetero6": settings.hetero6,
@@ -79,7 +79,7 @@ def named(name: str, load: float = 1.0) -> Setting:
 
 
 def half_width(means: Floats) -> float:
-    """Half of the 95 % interval of a mean.
+    """Return half of the 95 % interval of a mean.
 
     Student's factor by its expansion in one over the degrees of freedom: within 0.3 % from five values on.
     """
@@ -89,7 +89,7 @@ def half_width(means: Floats) -> float:
 
 
 def player_of(policy: str, setting: Setting, network: Path | None) -> Player | str:
-    """The player of a policy's name, or why there is none."""
+    """Return the player of a policy's name, or a sentence why there is none."""
     rule = compile_rule(true_durations(setting), setting.book.minimum, Prices())
     if policy == "clairvoyant":
         return by_search(rule, setting, futures=0)
@@ -103,7 +103,7 @@ def player_of(policy: str, setting: Setting, network: Path | None) -> Player | s
 
 
 def measured(setting: Setting, policy: str, outcome: Outcome, cpu_seconds: float) -> Row:
-    """A row from an outcome."""
+    """Return the result row of an outcome."""
     means = outcome.mean
     return Row(
         setting=setting.name,
@@ -122,7 +122,7 @@ def measured(setting: Setting, policy: str, outcome: Outcome, cpu_seconds: float
 def evaluate(
     name: str, policies: Sequence[str], seeds: int, first_seed: int, load: float, network: Path | None
 ) -> list[Row] | str:
-    """All policies on the same streams of one setting, or why that cannot be done."""
+    """Measure all policies on the same streams of one setting; return a sentence if one cannot run."""
     rows: list[Row] = []
     for policy in policies:
         setting = msgspec.structs.replace(named(name, load), bayes=policy not in BY_INDEX)

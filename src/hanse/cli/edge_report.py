@@ -1,4 +1,4 @@
-"""The results page of edge learning: measured in one go, written as Markdown."""
+"""Results page of edge learning: measured in one run, written as Markdown."""
 
 from collections.abc import Callable, Collection
 from functools import cached_property
@@ -53,7 +53,7 @@ PUBLISHED: Final[dict[str, dict[str, str]]] = {
         "TapFinger": "4.87",
     },
 }
-"""Source 002's own figures, one seed each."""
+"""Figures of source 002, one seed each."""
 
 _LADDER: Final = {
     "single3": (
@@ -86,7 +86,7 @@ of the authors are public, so their policy could not be run; its figures are quo
 
 
 def ladder(name: str, seeds: int, say: Say) -> str:
-    """All policies in one setting."""
+    """Return a table of all policies in one setting."""
     rows: list[Row] = []
     for policy in _LADDER[name]:
         answer = evaluate(name, (policy,), seeds, FIRST_SEED, 1.0, None)
@@ -111,7 +111,7 @@ def ladder(name: str, seeds: int, say: Say) -> str:
 
 
 def coordination(network: Network, seeds: int, say: Say) -> str:
-    """All ways of coordinating, for the rule and for the network."""
+    """Return a table of all ways of coordination, for the rule and for the network."""
     setting = named("syn3")
     rule = compile_rule(true_durations(setting), setting.book.minimum, Prices())
     streams = make_streams(setting, list(range(FIRST_SEED + 20_000, FIRST_SEED + 20_000 + 2 * seeds)))
@@ -155,7 +155,7 @@ def _coordinated(one: Coordinated) -> tuple[str, ...]:
 
 
 def sub_steps_per_second(setting: Setting, episodes: int) -> float:
-    """Environment sub-steps per CPU-second with observations, the policy's own time not counted."""
+    """Measure sub-steps per CPU-second with observations, without the policy's time."""
     streams = make_streams(setting, list(range(episodes)))
     world = World(setting, streams)
     key = mixed(streams.seed.astype(np.uint64)[:, None], np.arange(setting.clusters)[None])
@@ -173,7 +173,7 @@ def sub_steps_per_second(setting: Setting, episodes: int) -> float:
 
 
 def inference_ms(network: Network, clusters: int = 10) -> tuple[float, float]:
-    """Median wall time of one decision for a league of so many clusters: with its features, and without."""
+    """Measure the median wall time of one decision for so many clusters: with its features, and without."""
     setting = msgspec.structs.replace(
         named("syn3"), capacity=((16, 16),) * clusters, arrival_rate=1.0 * clusters, tasks_per_cluster=16
     )
@@ -193,16 +193,16 @@ def inference_ms(network: Network, clusters: int = 10) -> tuple[float, float]:
 
 
 def leaning(network: Network, cpus: float, gpus: float) -> Network:
-    """The network with another lean: so much per CPU and per GPU away from the rule's size."""
+    """Return the network with another bias towards the rule's size, per CPU and per GPU."""
     lean = np.array([cpus, gpus, *network.weights["lean"][2:]], dtype=np.float32)
     return msgspec.structs.replace(network, weights={**network.weights, "lean": lean})
 
 
 class Report:
-    """What the sections of the page are made from, each thing made when it is first asked for."""
+    """Data of the page's sections, each computed when first needed."""
 
     def __init__(self, seeds: int, folder: Path, say: Say) -> None:
-        """``folder`` holds the trained files of all seeds and ablations."""
+        """Load the shipped network. ``folder`` holds the trained files of all seeds and ablations."""
         loaded = trained.load_network(trained.shipped_path())
         assert not isinstance(loaded, str), loaded
         self.network, self.about = loaded
@@ -210,32 +210,32 @@ class Report:
 
     @cached_property
     def places(self) -> list[judging.Case]:
-        """Where trained networks are judged."""
+        """Cases in which trained networks are judged."""
         return judging.cases()
 
     def durations(self) -> str:
-        """The rule on durations that it learns."""
+        """Return the section on the rule with learned durations."""
         curve = learning_curve(named("syn3"), 8, self.seeds, FIRST_SEED + 500_000).mean(axis=0)
         self.say(f"durations learned: {curve.round(2)}")
         learned = ", ".join(f"{mean:.2f}" for mean in curve)
         return _LEARNED.format(seeds=self.seeds, curve=learned, later=curve[4:].mean())
 
     def shipped(self) -> str:
-        """The network that comes with the package."""
+        """Return the section on the network that comes with the package."""
         said = f"Recipe: `{self.about.recipe}`.\n\nTraining said of itself: `{self.about.measured}`.\n"
         return "\n".join([said, judging.generalisation(self.network, self.places, self.say), _LIMITS])
 
     def training_seeds(self) -> str:
-        """All training seeds."""
+        """Return the section on all training seeds."""
         return "\n".join([_SEEDS, judging.training_seeds(self.folder, self.places, self.say)])
 
     def ablations(self) -> str:
-        """All ablations."""
+        """Return the section on all ablations."""
         chosen = [at for at in self.places if at.label in _ABLATED_AT]
         return "\n".join([_ABLATIONS, judging.ablations(self.folder, chosen, self.say)])
 
     def guard(self) -> str:
-        """Networks good and bad behind the guard."""
+        """Return the section on good and bad networks behind the guard."""
         found = judging.load_all(self.folder, "ablation-scratch")
         scratch = [(f"ablation `{name}`", network) for name, network, _ in found]
         own, ruined = leaning(self.network, 0.0, 0.0), leaning(self.network, 9.0, 9.0)
@@ -243,17 +243,17 @@ class Report:
         return "\n".join([_GUARD, judging.guards([("shipped", self.network), *scratch, *bad], self.say)])
 
     def coordination(self) -> str:
-        """Ways of coordinating."""
+        """Return the section on ways of coordination."""
         return "\n".join([_COORDINATION, coordination(self.network, self.seeds, self.say)])
 
     def speed(self) -> str:
-        """How fast the environment and the network are here."""
+        """Return the section on the speed of the environment and the network."""
         decision, forward = inference_ms(self.network)
         three, six = (sub_steps_per_second(named(name), 512) for name in ("syn3", "hetero6"))
         return _SPEED.format(three=three, six=six, decision=decision, forward=forward)
 
     def sections(self) -> dict[str, tuple[str, Callable[[], str]]]:
-        """Name, heading and maker of every section, in the page's order."""
+        """Return name, heading and function of every section, in the page's order."""
 
         def rungs(name: str) -> tuple[str, Callable[[], str]]:
             legend = f"\n{_LEGEND}" if name == "testbed3" else ""
@@ -279,10 +279,10 @@ SECTIONS: Final = (
 
 
 def page(seeds: int, folder: Path, say: Say, wanted: Collection[str] = (), old: str = "") -> str:
-    """The whole page.
+    """Return the whole page.
 
-    With ``wanted`` sections only those are made, and the others are those of the ``old`` page where it has
-    them.
+    With ``wanted`` sections only those are computed, and the others are those of the ``old`` page where it
+    has them.
     """
     _, *parts = f"\n{old}".split("\n## ")
     kept = {heading: text for heading, _, text in (part.partition("\n\n") for part in parts)}
@@ -401,7 +401,7 @@ _ABLATED_AT: Final = (
     "hetero6, load as published",
     "test-bed shape, three (16, 8)",
 )
-"""Where the ablations are judged."""
+"""Labels of the cases in which the ablations are judged."""
 
 _GUARD: Final = """\
 Streams of 640 tasks per cluster. The guard lets network and rule take turns of 80 steps until it has seen

@@ -1,4 +1,4 @@
-"""Judging trained edge networks: several training seeds, the ablations, and the guard around them."""
+"""Evaluation of trained edge networks: several training seeds, the ablations, and the guard around them."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,26 +20,26 @@ from hanse.sim.edge.streams import Streams, make_streams
 Say = Callable[[str], None]
 
 FRESH_SEED: Final = 5_010_000
-"""Streams from here on judge trained networks; none was trained or validated on them."""
+"""First stream for the evaluation of trained networks; none was trained or validated on them."""
 
 UNSEEN_SEED: Final = 5_300_000
-"""Further streams of the setting that was trained for: those from ``FRESH_SEED`` on have been looked at by
-one recipe after another, so that the last might be the one that suits them."""
+"""First of further streams of the setting that was trained for: those from ``FRESH_SEED`` on were used to
+compare recipes, so that the last recipe might be the one that suits them."""
 
 FRESH: Final = 200
-"""Fresh episodes of the setting that was trained for."""
+"""Episodes of the setting that was trained for."""
 
 MEAN_MAX: Final = 3.60
-"""Steps: the bar for the mean over training seeds in the setting that was trained for."""
+"""Limit in steps for the mean over training seeds in the setting that was trained for."""
 
 SEEDS_WANTED: Final = 5
 
 WORSE_MAX: Final = 0.02
-"""The bar for every training seed at other loads and on cluster sets that were not trained on: so much worse
-than the rule at the most."""
+"""Limit for every training seed at other loads and on cluster sets that were not trained on: share by which
+it may be worse."""
 
 TRAINED: Final = Path("docs/results/edge-trained")
-"""Where the repository keeps the trained files that the results page judges; the package ships one."""
+"""Folder of the repository with the trained files of the results page; the package ships one."""
 
 ABLATIONS: Final = {
     "reference": "the recipe itself",
@@ -55,28 +55,28 @@ ABLATIONS: Final = {
     "scratch": "no imitation first",
     "scratch-mappo": "no imitation first and a central critic, as source 002 trains",
 }
-"""What is different in ``ablation-<name>.npz``."""
+"""Difference of ``ablation-<name>.npz`` from the recipe."""
 
 
 class Case(msgspec.Struct, frozen=True, eq=False):
-    """A place to judge a network in, with the rule's answer on the same streams."""
+    """Setting in which to evaluate a network, with the rule's result on the same streams."""
 
     label: str
     setting: Setting
     streams: Streams
     rule: PricedRule
     plain: Floats
-    """(E,) the rule's mean completion of each episode."""
+    """(E,) mean completion of each episode under the rule."""
     bound: bool
-    """Whether a network must be at most ``WORSE_MAX`` worse than the rule here."""
+    """True if a network must be at most ``WORSE_MAX`` worse than the rule here."""
     home: bool = False
-    """Whether this is what was trained for: the mean over seeds is held against ``MEAN_MAX``."""
+    """True if this setting was trained for: ``MEAN_MAX`` limits the mean over seeds."""
 
 
 def case(
     label: str, setting: Setting, episodes: int, *, bound: bool = False, home: int | None = None
 ) -> Case:
-    """Play the rule on fresh streams of a setting; ``home``: it is trained for, and the first stream."""
+    """Play the rule on fresh streams; ``trained_first_seed``: first stream of a setting trained for."""
     first = FRESH_SEED if home is None else home
     streams = make_streams(setting, list(range(first, first + episodes)))
     rule = compile_rule(true_durations(setting), setting.book.minimum, Prices())
@@ -85,7 +85,7 @@ def case(
 
 
 def cases() -> list[Case]:
-    """Where the network was trained, and where it was not."""
+    """Return settings in which the network was trained, and others."""
     eight = msgspec.structs.replace(
         named("syn3"),
         name="eight",
@@ -110,23 +110,23 @@ def cases() -> list[Case]:
 
 
 def learned_means(at: Case, network: Network) -> Floats:
-    """(E,) a network's mean completion of each episode."""
+    """Return (E,) a network's mean completion of each episode."""
     return play(at.setting, at.streams, trained.by_network(network, at.rule)).mean
 
 
 def percent(learned: Floats, plain: Floats) -> str:
-    """How much worse (+) than the rule."""
+    """Format how much worse (+) than the rule."""
     return f"{100 * (learned.mean() / plain.mean() - 1):+.1f} %"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
 
 
 def generalisation(network: Network, places: Sequence[Case], say: Say) -> str:
-    """The shipped network everywhere, with intervals of the difference."""
+    """Return a table of the shipped network in all cases, with intervals of the difference."""
     rows = []
     for at in places:
         learned = learned_means(at, network)
@@ -146,7 +146,7 @@ def generalisation(network: Network, places: Sequence[Case], say: Say) -> str:
 
 
 def load_all(folder: Path, prefix: str) -> list[tuple[str, Network, About]]:
-    """The trained files of a folder whose names begin with ``prefix``, in order of their names."""
+    """Load the trained files of a folder whose names begin with ``prefix``, in order of names."""
     found = []
     for path in sorted(folder.glob(prefix + "*.npz")):
         loaded = trained.load_network(path)
@@ -156,7 +156,7 @@ def load_all(folder: Path, prefix: str) -> list[tuple[str, Network, About]]:
 
 
 def training_seeds(folder: Path, places: Sequence[Case], say: Say) -> str:
-    """Every training seed everywhere: how far from the rule, and the mean over seeds with its interval."""
+    """Return the results of every training seed relative to the rule, and the mean over seeds."""
     files = load_all(folder, "seed-")
     if len(files) < 2:
         return "(fewer than two trained seeds at hand)\n"
@@ -187,7 +187,7 @@ def training_seeds(folder: Path, places: Sequence[Case], say: Say) -> str:
 
 
 def verdict(at: Case, names: Sequence[str], each: Floats) -> list[str]:
-    """Sentences on the bars of a place, from the (S,) means of the seeds; none where there is no bar."""
+    """Return sentences on the limits of a case, from the (S,) means of the seeds; none without limits."""
     plain = float(at.plain.mean())
     said = []
     if at.home:
@@ -212,12 +212,12 @@ def verdict(at: Case, names: Sequence[str], each: Floats) -> list[str]:
 
 
 def held(is_so: bool) -> str:
-    """The word for a bar."""
+    """Return the word for a limit."""
     return "held" if is_so else "**missed**"
 
 
 def ablations(folder: Path, places: Sequence[Case], say: Say) -> str:
-    """One training seed of every ablation, beside the shipped recipe at the same seed and budget."""
+    """Return a table of one training seed of every ablation, beside the recipe at equal seed and budget."""
     rows: list[tuple[str, ...]] = []
     for name, network, about in load_all(folder, "ablation-"):
         relative = [percent(learned_means(at, network), at.plain) for at in places]
@@ -243,7 +243,7 @@ def ablations(folder: Path, places: Sequence[Case], say: Say) -> str:
 
 
 def guards(networks: Sequence[tuple[str, Network]], say: Say) -> str:
-    """Networks alone and behind the guard, on streams long enough for it to judge."""
+    """Return a table of networks alone and behind the guard, on streams long enough for it to judge."""
     rows = []
     for setting in (named("syn3"), named("testbed3")):
         long = msgspec.structs.replace(setting, tasks_per_cluster=GUARDED_TASKS)
@@ -271,5 +271,5 @@ def guards(networks: Sequence[tuple[str, Network]], say: Say) -> str:
 
 
 GUARDED_TASKS: Final = 640
-"""Tasks per cluster of the streams on which the guard is shown: ten times an episode of source 002."""
+"""Tasks per cluster of the streams for the guard: ten times an episode of source 002."""
 GUARDED_EPISODES: Final = 12

@@ -1,4 +1,4 @@
-"""Amounts and times in the words of people."""
+"""Text of amounts and times for people."""
 
 import time
 from typing import Final
@@ -12,12 +12,12 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def cpus(milli: int) -> str:
-    """Milli-CPUs as people count them."""
+    """Format milli-CPUs as CPUs."""
     return f"{milli / 1_000:g}"
 
 
 def memory(count: int) -> str:
-    """Bytes in the largest unit that leaves a number above one."""
+    """Format bytes in the largest unit that leaves a number above one."""
     amount = float(count)
     for unit in _UNITS[:-1]:
         if amount < 1_024:
@@ -27,22 +27,22 @@ def memory(count: int) -> str:
 
 
 def cpus_free(free: Amounts, capacity: Amounts) -> str:
-    """CPUs that are free, of those there are."""
+    """Format free CPUs and all CPUs."""
     return f"{cpus(free.cpu)}/{cpus(capacity.cpu)}"
 
 
 def memory_free(free: Amounts, capacity: Amounts) -> str:
-    """Memory that is free, of what there is."""
+    """Format free memory and all memory."""
     return f"{memory(free.memory)}/{memory(capacity.memory)}"
 
 
 def gpus_free(free: Amounts, capacity: Amounts) -> str:
-    """GPUs that are free, of those there are; empty where there are none."""
+    """Format free GPUs and all GPUs; empty where there are none."""
     return f"{free.gpu}/{capacity.gpu}" if capacity.gpu else ""
 
 
 def ask(least: Resources, most: Resources | None) -> str:
-    """What a task asks for."""
+    """Format the request of a task."""
     upper = most or least
 
     def span(low: str, high: str) -> str:
@@ -59,7 +59,7 @@ def ask(least: Resources, most: Resources | None) -> str:
 
 
 def span_text(seconds: float) -> str:
-    """A length of time in its two largest units."""
+    """Format a length of time in its two largest units."""
     if seconds < 1:
         return f"{1_000 * seconds:.0f} ms"
     if seconds < 60:
@@ -73,7 +73,7 @@ def span_text(seconds: float) -> str:
 
 
 def ago(micro: int | None, now: float | None = None) -> str:
-    """How long ago something was."""
+    """Format how long ago a moment was."""
     if micro is None:
         return "-"
     past = (time.time() if now is None else now) - micro / 1e6
@@ -81,14 +81,14 @@ def ago(micro: int | None, now: float | None = None) -> str:
 
 
 def clock(micro: int | None) -> str:
-    """A moment as the wall clock of this machine shows it."""
+    """Format a moment as local time."""
     if micro is None:
         return "-"
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(micro / 1e6))
 
 
 def between(start: int | None, end: int | None) -> str:
-    """From one moment to another, or until now."""
+    """Format the time from one moment to another, or until now."""
     if start is None:
         return "-"
     last = time.time() if end is None else end / 1e6
@@ -96,11 +96,11 @@ def between(start: int | None, end: int | None) -> str:
 
 
 def progress(row: JobRow) -> str:
-    """How far a job is: ``7/10``, and what is noteworthy."""
+    """Format the progress of a job: ``7/10``, with failures."""
     text = f"{row.succeeded + row.failed + row.cancelled}/{row.total}"
     return f"{text} ({row.failed} failed)" if row.failed else text
 
 
 def counted(count: int, word: str) -> str:
-    """``1 task``, ``3 tasks``."""
+    """Format a count with its noun: ``1 task``, ``3 tasks``."""
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

@@ -1,4 +1,4 @@
-"""``--home`` of the commands that are about a league of this machine, and where it is if nobody says."""
+"""Option ``--home`` of commands about a league of this machine, and its default."""
 
 import os
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import Final
 import click
 
 ROOT_HOME: Final = Path("/var/lib/hanse/local")
-"""Root's league: its tasks run as somebody else, who could not enter root's own directory."""
+"""Home of root's league: its tasks run as another user, who could not enter root's home directory."""
 
 
 def default_home() -> Path:
-    """Where the embedded league of this user lives."""
+    """Return the home of this user's embedded league."""
     chosen = os.environ.get("HANSE_HOME")
     if chosen:
         return Path(chosen)
@@ -23,6 +23,6 @@ def default_home() -> Path:
 
 home_option: Final = click.option(
     "--home", type=click.Path(path_type=Path, file_okay=False), default=default_home,
-    help="Where the league lives.  "
+    help="Home directory of the league.  "
     "[default: $HANSE_HOME, ~/.local/state/hanse/local, or /var/lib/hanse/local for root]",
 )  # fmt: skip

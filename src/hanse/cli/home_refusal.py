@@ -1,4 +1,4 @@
-"""Refusal of a home, or of a directory of a backend, that somebody else could change."""
+"""Refusal of a home, or of a backend directory, that another user could change."""
 
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 def refuse_unsafe(home: "Home", member: str | None = None) -> None:
-    """Leave if somebody else could change what a home says. ``member``: the only one that matters now."""
-    from hanse.live.config.home_permissions import home_problem  # noqa: PLC0415  help texts must not wait for it
+    """Refuse a home that another user could change. ``member``: check only this member's directory."""
+    from hanse.live.config.home_permissions import home_problem  # noqa: PLC0415  keeps help texts fast
 
     problem = home_problem(home, member)
     if problem is not None:
@@ -20,7 +20,7 @@ def refuse_unsafe(home: "Home", member: str | None = None) -> None:
 
 
 def refuse_unsafe_places(league: "League", member: str | None = None) -> None:
-    """Leave if somebody else could change what backends of this league keep outside of its home."""
+    """Refuse a league whose backends keep files outside its home that another user could change."""
     from hanse.live.config.home_permissions import elsewhere_problem  # noqa: PLC0415  as above
 
     problem = elsewhere_problem(league, member)

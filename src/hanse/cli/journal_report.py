@@ -1,10 +1,10 @@
-"""What a check or a repair of a journal found, in sentences."""
+"""Sentences about the result of a journal check or repair."""
 
 from hanse.live.journal.repair import Repaired, Verdict
 
 
 def verdict_words(member: str, verdict: Verdict) -> str:
-    """What is wrong with a member's journal, or that nothing is."""
+    """Describe what is wrong with a member's journal, or that nothing is."""
     good = _range(verdict.first, verdict.last)
     problem = verdict.problem
     if problem is not None:
@@ -23,22 +23,22 @@ def verdict_words(member: str, verdict: Verdict) -> str:
             f"them off."
         )
     if verdict.live:
-        sentences.append(f"{member} runs: what it is writing now was not judged.")
+        sentences.append(f"{member} runs: what it is writing now was not checked.")
     return " ".join(sentences)
 
 
 def is_untouched(done: Repaired) -> bool:
-    """Whether a repair found nothing to do."""
+    """True if a repair found nothing to do."""
     return not done.moved and not has_losses(done) and done.history_lost is None
 
 
 def has_losses(done: Repaired) -> bool:
-    """Whether records are gone with all they did."""
+    """True if records are lost with everything they did."""
     return done.lost is not None or done.lost_open
 
 
 def repaired_words(member: str, done: Repaired) -> str:
-    """What a repair kept of a member's journal, and what it could not."""
+    """Describe what a repair kept of a member's journal, and what it lost."""
     kept = "no record" if done.kept is None else _range(*done.kept)
     if is_untouched(done):
         return f"Nothing is wrong with the journal of {member} ({kept}); nothing was changed."
@@ -48,13 +48,12 @@ def repaired_words(member: str, done: Repaired) -> str:
         more = ", and perhaps more: the end is too damaged to tell" if done.lost_open else ""
         sentences.append(f"Lost, with all they did: {_range(*done.lost)}{more}.")
     elif done.lost_open:
-        sentences.append("How many records are lost behind them cannot be told: the end is too damaged.")
+        sentences.append("The number of records lost behind them is unknown: the end is too damaged.")
     else:
         sentences.append("Nothing is lost: the state is complete.")
     if done.history_lost is not None:
         sentences.append(
-            f"What {_range(*done.history_lost)} did is kept in the snapshot; one by one they cannot be read "
-            f"any more."
+            f"The snapshot keeps what {_range(*done.history_lost)} did; these records are unreadable now."
         )
     if done.moved:
         sentences.append(f"Set aside in {done.moved_to}, inside the journal: {', '.join(done.moved)}.")

@@ -1,14 +1,13 @@
-"""Hanse's own journals as a trace: the jobs that brokers took, with the run times they had.
+"""Journals of brokers as a trace: the accepted jobs, with the run times they had.
 
-A directory is taken for journals when it is a league's home (all brokers of this machine), a broker's own
-directory, or the ``journal`` in it. A journal holds what a broker was told, not what it said; so every
-event is taken by a fresh machine once more, made from the league file in the home, and what that machine
-asks for says which jobs were accepted and how they ended (``hanse.sim.traces.journal_jobs``). Nothing is
-locked or changed, and the journal of a broker at work can be read.
+A directory counts as a journal source when it is a league's home (all brokers of this machine), a broker's
+own directory, or the ``journal`` in it. A journal holds the events of a broker, not its effects; so a fresh
+machine, made from the league file in the home, handles every event again; its effects show the accepted jobs
+and their ends (``hanse.sim.traces.journal_jobs``). Nothing is locked or changed, and the journal of a running
+broker can be read.
 
-Every broker has a clock of its own. Brokers of one machine are brought together exactly, by the clock that
-the machine has had since it was started; others by the time of day at which their journals were last
-written, which is good to about a beat.
+Every broker has its own clock. Brokers of one machine are aligned exactly, by the machine's clock since boot;
+others by the time of day at which their journals were last written, which is good to about a beat.
 """
 
 from collections import deque
@@ -38,42 +37,42 @@ from hanse.sim.traces.reader import OpenTrace
 
 FORMAT: Final = "journal"
 ABOUT: Final = "Hanse's own journals; a league's home, or a broker's directory in it"
-NOT_AN_EVENT: Final = "a record that is no event of this version"
+NOT_AN_EVENT: Final = "a record that is not an event of this version"
 LAST_RECORDS: Final = 100
-"""How many records from the end are looked at for one that is an event."""
+"""Records at the end of a journal searched for an event."""
 _NOT_TOLD: Final = 1 << 62
 
 
 class _SavedClock(msgspec.Struct, frozen=True):
-    """What a member keeps of its clock (``hanse.live.clock``): instant = time since the boot + offset."""
+    """Saved clock of a member (``hanse.live.clock``): instant = time since the boot + offset."""
 
     boot: str
     offset: int
 
 
 class _Broker(msgspec.Struct, frozen=True):
-    """A broker whose journal is there."""
+    """Broker with a journal."""
 
     name: str
     directory: Path
-    """Its own, in the home."""
+    """Directory of the broker in the home."""
     league: League
 
     @property
     def journal(self) -> Path:
-        """Where its records are."""
+        """Directory of the broker's records."""
         return self.directory / JOURNAL
 
 
 def is_journal(path: Path) -> bool:
-    """Whether a path looks like what ``JournalReader`` reads."""
+    """True if ``JournalReader`` can read this path."""
     return path.is_dir() and (
         (path / LEAGUE_FILE).is_file() or (path / JOURNAL).is_dir() or bool(list(path.glob("*.seg")))
     )
 
 
 class JournalReader(OpenTrace):
-    """The journals of one or more brokers of one league; may be iterated again."""
+    """Trace of the journals of one or more brokers of one league; may be iterated again."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         places = list(paths)
@@ -81,7 +80,7 @@ class JournalReader(OpenTrace):
         found = [broker for path in places for broker in _brokers(path)]
         self._brokers = list({broker.name: broker for broker in found}.values())
         if len(found) != len(self._brokers):
-            raise TraceError(f"{self.name}: the journal of one broker is there twice: name each one once")
+            raise TraceError(f"{self.name}: the journal of one broker is given twice; name each journal once")
         try:
             self._shifts, self.rows_total = _shifts(self._brokers)
         except JournalError as error:
@@ -90,7 +89,7 @@ class JournalReader(OpenTrace):
         self.unix_start = 0  # the shared clock is the time of day
 
     def chunks(self) -> Iterator[JobChunk]:
-        """One pass over all journals in the order of time."""
+        """Yield the chunks of one pass over all journals, in the order of time."""
         try:
             pasts = [(broker, history(broker.journal)) for broker in self._brokers]
         except JournalError as error:
@@ -120,7 +119,7 @@ class JournalReader(OpenTrace):
 
 
 class _Teller:
-    """Takes a broker's past once more through a fresh machine."""
+    """Replay of a broker's journal through a fresh machine."""
 
     def __init__(self, broker: _Broker, past: History, times: Times, report: ReadReport) -> None:
         self.name = broker.name
@@ -132,7 +131,7 @@ class _Teller:
         self._lived = config_history.Past(eras, past.position, past.snapshot)
         self._stream = self._decoded(past)
         self.state = decode_state(self._lived.machine.dump())
-        """What the broker knew where the journal begins."""
+        """State of the broker where the journal begins."""
         self._first = next(self._stream, None)
         self.begin = min(
             [record.accepted_at + times.shift for record in self.state.jobs.values()]
@@ -143,10 +142,10 @@ class _Teller:
             ]
             + ([self._first[1].at + times.shift] if self._first is not None else [_NOT_TOLD])
         )
-        """The shared time at which its past begins."""
+        """Shared time at which the journal begins."""
 
     def events(self, place: int) -> Iterator[tuple[int, int, int, Event]]:
-        """Shared time, ``place``, position and event; no two have the same first three."""
+        """Yield shared time, ``place``, position and event; no two have the same first three."""
         if self._first is not None:
             position, event = self._first
             yield event.at + self.times.shift, place, position, event
@@ -154,12 +153,12 @@ class _Teller:
             yield event.at + self.times.shift, place, position, event
 
     def tell(self, past: Past, position: int, event: Event) -> None:
-        """Have the machine take an event, and the past what came of it."""
+        """Handle an event in the machine, and record its effects in ``past``."""
         past.take(self.name, event, self._lived.machine.handle(event), self.times)
         self._lived.reached(position)
 
     def _decoded(self, past: History) -> Iterator[tuple[int, Event]]:
-        """Events up to the first record that cannot be used: what follows it would be taken wrongly."""
+        """Yield the events up to the first unusable record: later ones would be handled wrongly."""
         position = past.position
         try:
             for position, record in past.records:
@@ -173,7 +172,7 @@ class _Teller:
 
 
 def _brokers(path: Path) -> list[_Broker]:
-    """The brokers whose journals a path names."""
+    """Return the brokers whose journals a path names."""
     if (path / LEAGUE_FILE).is_file():
         home, names = path, None
     else:
@@ -183,7 +182,7 @@ def _brokers(path: Path) -> list[_Broker]:
         league = load(Home(home).league_file)
     except FileNotFoundError as error:
         raise TraceError(
-            f"{path}: a journal is read with the league file of its league: keep {LEAGUE_FILE} beside the"
+            f"{path}: a journal needs the league file of its league. Keep {LEAGUE_FILE} beside the"
             " brokers' directories, as in the league's home"
         ) from error
     except LeagueError as error:
@@ -196,13 +195,13 @@ def _brokers(path: Path) -> list[_Broker]:
     if not brokers:
         known = ", ".join(entry.name for entry in league.brokers)
         raise TraceError(
-            f"{path}: no broker's journal is there; only brokers ({known}) have a whole job's past"
+            f"{path}: no broker's journal is there; only journals of brokers ({known}) have whole jobs"
         )
     return brokers
 
 
 def _shifts(brokers: list[_Broker]) -> tuple[dict[str, int], int]:
-    """What to add to each broker's instants to have unix microseconds, and how many records there are."""
+    """Return what to add to each broker's instants to get Unix microseconds, and the number of records."""
     shifts: dict[str, int] = {}
     groups: dict[str, list[tuple[str, int, int]]] = {}
     records = 0
@@ -217,7 +216,7 @@ def _shifts(brokers: list[_Broker]) -> tuple[dict[str, int], int]:
         if clock is not None:
             groups.setdefault(clock.boot, []).append((broker.name, clock.offset, written - at))
     for group in groups.values():
-        # a file is written after its last event, never before: the least lateness is the best guess
+        # a file is written after its last event, never before: the least delay is the best estimate
         started = min(offset + shift for _, offset, shift in group)
         for name, offset, _ in group:
             shifts[name] = started - offset
@@ -232,7 +231,7 @@ def _saved_clock(path: Path) -> _SavedClock | None:
 
 
 def _last(directory: Path, firsts: list[int]) -> tuple[int, int]:
-    """Number of a journal's last record, and instant of the last event; 0 and 0 when it has none."""
+    """Return the number of a journal's last record and the instant of its last event; 0 and 0 for none."""
     for first in reversed(firsts):
         records = deque(read(directory, first - 1), maxlen=LAST_RECORDS)
         for _, record in reversed(records):

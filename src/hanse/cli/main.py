@@ -1,10 +1,10 @@
 """``hanse``: the root of the command line.
 
-Commands live in modules of their own and are imported when they are used, so that ``hanse --help`` need not
-wait for NumPy. What the list of commands shows stands in ``COMMANDS``: to add a command, add a line. A line
-whose module is not there (yet) is not shown.
+Each command lives in its own module, which is imported when the command runs, so that ``hanse --help`` does
+not wait for NumPy. ``COMMANDS`` is the command list: to add a command, add a line. A line whose module is not
+installed is not listed.
 
-Users' mistakes end with one sentence that says what to do; only bugs of ours show a traceback.
+A user's mistake ends with one sentence that says what to do; only a bug of Hanse shows a traceback.
 """
 
 import sys
@@ -24,60 +24,60 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """Where a command is found, and what the list says of it."""
+    """Location of a command, and its help text in the command list."""
 
     module: str
-    """In ``hanse.cli.commands``."""
+    """Module in ``hanse.cli.commands``."""
     attribute: str
     help: str
 
 
 COMMANDS: Final[dict[str, Entry]] = {
-    "tour": Entry("tour", "tour", "See a real league place, run and explain work on this machine."),
-    "up": Entry("up", "up", "Start a league on this machine, and say how to use it."),
-    "down": Entry("up", "down", "Stop the league of this machine; its jobs are kept."),
-    "status": Entry("clusters", "status", "Show how the league is."),
-    "clusters": Entry("clusters", "clusters", "List the clusters and what is free there."),
+    "tour": Entry("tour", "tour", "Watch a real league place, run and explain jobs on this machine."),
+    "up": Entry("up", "up", "Start a league on this machine and print how to use it."),
+    "down": Entry("up", "down", "Stop the league on this machine; its jobs are kept."),
+    "status": Entry("clusters", "status", "Show the state of the league."),
+    "clusters": Entry("clusters", "clusters", "List the clusters and their free resources."),
     "nodes": Entry("clusters", "nodes", "List the nodes of the clusters."),
-    "submit": Entry("submit", "submit", "Submit a job: a command or a file."),
-    "plan": Entry("plan", "plan", "Tell when and where a job would start, without submitting it."),
+    "submit": Entry("submit", "submit", "Submit a job: a command or a job file."),
+    "plan": Entry("plan", "plan", "Show when and where a job would start, without submitting it."),
     "jobs": Entry("jobs", "jobs", "List the newest jobs."),
     "show": Entry("jobs", "show", "Show a job: tasks, usage, decisions."),
-    "why": Entry("jobs", "why", "Say why a job waits, runs where it does, or ended so."),
-    "logs": Entry("logs", "logs", "Print what a job has written."),
-    "wait": Entry("jobs", "wait", "Wait until jobs have ended."),
-    "cancel": Entry("jobs", "cancel", "End jobs."),
-    "retry": Entry("jobs", "retry", "Submit again what did not succeed of a job."),
-    "drain": Entry("drain", "drain", "Let no new task onto a cluster or a node."),
-    "undrain": Entry("drain", "undrain", "Open a drained cluster or node again."),
+    "why": Entry("jobs", "why", "Explain why a job waits, runs where it runs, or ended."),
+    "logs": Entry("logs", "logs", "Print the output of a job."),
+    "wait": Entry("jobs", "wait", "Wait until jobs end."),
+    "cancel": Entry("jobs", "cancel", "Cancel jobs."),
+    "retry": Entry("jobs", "retry", "Submit the unsuccessful tasks of a job again."),
+    "drain": Entry("drain", "drain", "Stop new tasks from starting on a cluster or a node."),
+    "undrain": Entry("drain", "undrain", "Let tasks start again on a drained cluster or node."),
     "league": Entry("league", "league", "Show and change the league file while the league runs."),
-    "config": Entry("config", "config", "Show and choose the league that commands speak to."),
-    "completion": Entry("config", "completion", "Print a script for the shell's completion."),
-    "init": Entry("identity", "init", "Found a league for several machines from a league file."),
-    "token": Entry("identity", "token", "Make single-use tokens with which members and people join."),
+    "config": Entry("config", "config", "Show and choose the league that commands use."),
+    "completion": Entry("config", "completion", "Print a shell completion script."),
+    "init": Entry("identity", "init", "Create a league for several machines from a league file."),
+    "token": Entry("identity", "token", "Create single-use tokens with which members and people join."),
     "access": Entry(
-        "access", "access", "Make and list access tokens for people and programs; revoke people."
+        "access", "access", "Create and list access tokens for people and programs; revoke people."
     ),
     "join": Entry("identity", "join", "Join a league with a token."),
-    "renew": Entry("identity", "renew", "Renew somebody's certificate before it ends."),
+    "renew": Entry("identity", "renew", "Renew the certificate of a person before it expires."),
     "broker": Entry("daemons", "broker", "Run one broker in the foreground."),
     "warden": Entry("daemons", "warden", "Run the warden of one cluster in the foreground."),
-    "runner": Entry("daemons", "runner", "Run a runner on a machine that is not its warden's."),
-    "journal": Entry("journal", "journal", "Verify, mend and replay the journals of this machine."),
-    "backup": Entry("backup", "backup_command", "Write a member, or the authority, to a file."),
-    "restore": Entry("backup", "restore_command", "Put a backup of a member back."),
-    "demo": Entry("demo", "demo", "Watch a small simulated league place, run and explain mixed work."),
-    "chaos": Entry("chaos", "chaos", "Try to break simulated leagues, and tell which promises broke."),
+    "runner": Entry("daemons", "runner", "Run a runner on a machine other than its warden's."),
+    "journal": Entry("journal", "journal", "Verify, repair and replay the journals on this machine."),
+    "backup": Entry("backup", "backup_command", "Back up a member, or the certificate authority, to a file."),
+    "restore": Entry("backup", "restore_command", "Restore a backup."),
+    "demo": Entry("demo", "demo", "Watch a small simulated league place, run and explain mixed jobs."),
+    "chaos": Entry("chaos", "chaos", "Inject faults into simulated leagues and report broken promises."),
     "trace": Entry("trace", "trace", "Convert, describe, sample and generate workload traces."),
-    "replay": Entry("replay", "replay", "Replay a trace under several policies and compare them."),
-    "sweep": Entry("replay", "sweep_command", "Replay a trace over a grid of loads, policies and sizes."),
+    "replay": Entry("replay", "replay", "Replay a trace under several policies and compare the results."),
+    "sweep": Entry("replay", "sweep_command", "Replay a trace over a grid of loads, policies and brokers."),
     "policies": Entry("replay", "policies_command", "List the policies that a replay can compare."),
     "train": Entry("edge", "train", "Train a policy."),
-    "eval": Entry("edge", "evaluate", "Measure policies on common streams."),
+    "eval": Entry("edge", "evaluate", "Measure policies on the same streams."),
     "report": Entry("edge", "report", "Write a page of measured results."),
     "bench": Entry("bench", "bench", "Measure this machine."),
 }
-"""Every command by its name, in the order of the list."""
+"""Commands by name, in the order of the command list."""
 
 SECTIONS: Final = (
     ("Work", ("submit", "plan", "jobs", "show", "why", "logs", "wait", "cancel", "retry")),
@@ -91,15 +91,15 @@ SECTIONS: Final = (
     ),
     ("This program", ("config", "completion")),
 )
-"""Under which heads the list shows them; all others simulate, measure or train."""
+"""Headings of the command list with their commands; all others go under ``OTHER_SECTION``."""
 OTHERS: Final = "Simulation and training"
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command only when it is used."""
+    """Group that imports a command only when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands whose modules are installed, in the order of the table."""
+        """Return the names of the commands whose modules are installed, in the order of ``COMMANDS``."""
         del ctx
         return [
             name
@@ -108,7 +108,7 @@ class LazyGroup(click.Group):
         ]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command."""
+        """Import the command and return it."""
         if cmd_name not in self.list_commands(ctx):
             return None
         entry = COMMANDS[cmd_name]
@@ -119,11 +119,11 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As usual, but a word that is no command gets a suggestion."""
+        """Resolve as click does, but suggest a command for an unknown word."""
         word = args[0]
         names = self.list_commands(ctx)
         if word not in names and not word.startswith("-"):
-            from difflib import get_close_matches  # noqa: PLC0415  only a slip of the finger needs it
+            from difflib import get_close_matches  # noqa: PLC0415  only a misspelt command needs it
 
             near = get_close_matches(word, names, n=1)
             hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(names)}."
@@ -131,7 +131,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
-        """Offer commands without importing any; options as usual."""
+        """Offer commands without importing any; complete options as click does."""
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
         from click.shell_completion import CompletionItem  # noqa: PLC0415  only completion needs it
@@ -140,7 +140,7 @@ class LazyGroup(click.Group):
         return [CompletionItem(name, help=COMMANDS[name].help) for name in names]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands by sections, without importing any."""
+        """List the commands by section, without importing any."""
         there = self.list_commands(ctx)
         named = [name for _, names in SECTIONS for name in names]
         rest = (OTHERS, tuple(name for name in there if name not in named))
@@ -156,25 +156,25 @@ class LazyGroup(click.Group):
 )
 @click.version_option(__version__, "-V", "--version", prog_name="hanse")
 @click.option(
-    "--context", metavar="NAME", envvar="HANSE_CONTEXT", help="The league to speak to; also $HANSE_CONTEXT."
+    "--context", metavar="NAME", envvar="HANSE_CONTEXT", help="The context to use; also $HANSE_CONTEXT."
 )
 @click.pass_context
 def hanse(ctx: click.Context, /, context: str | None) -> None:
-    """Hanse: a league of autonomous clusters that act as one machine.
+    """Hanse: run jobs on a league of autonomous clusters.
 
     \b
       hanse up                      start a league on this machine
-      hanse submit -- make all      give it work
-      hanse jobs                    see what there is to do
-      hanse why JOB                 ask why a job waits or runs where it does
+      hanse submit -- make all      submit a job
+      hanse jobs                    list the jobs
+      hanse why JOB                 explain why a job waits or runs where it runs
 
-    'demo', 'chaos', 'replay' and their kin run the same machines in a simulated league.
+    'demo', 'chaos', 'replay' and similar commands run the same code in a simulated league.
     """
     ctx.obj = context
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Do what the arguments ask (default: those of this process); the status to end with."""
+    """Run the command line with these arguments (default: those of this process); return the status."""
     try:
         status = hanse.main(
             args=None if arguments is None else list(arguments), prog_name="hanse", standalone_mode=False
@@ -194,14 +194,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         click.echo(f"hanse: {where}{error.strerror or error}", err=True)
         return ExitCode.FILE
-    except Exception:  # noqa: BLE001  the edge: whatever is left is a bug of ours
+    except Exception:  # noqa: BLE001  any other exception is a bug of Hanse
         _confess()
         return ExitCode.BUG
     return _status(status)
 
 
 def _status(given: object) -> int:
-    """What a command returned or left with, as a number."""
+    """Return the exit status for the value that a command returned or exited with."""
     if given is None:
         return ExitCode.OK
     return given if isinstance(given, int) else ExitCode.FAILED
@@ -211,11 +211,9 @@ def _confess() -> None:
     from traceback import format_exc  # noqa: PLC0415  only a bug needs it, and it is slow to import
 
     click.echo(format_exc(), err=True)
-    click.echo(
-        "hanse: this is a bug of Hanse, not a mistake of yours. Please report the lines above.", err=True
-    )
+    click.echo("hanse: this is a bug in Hanse. Please report the lines above.", err=True)
 
 
 def main() -> None:
-    """The entry point of the ``hanse`` command."""
+    """Run the ``hanse`` command and exit."""
     sys.exit(run())

@@ -1,4 +1,4 @@
-"""What ``hanse show`` tells of a job, collected from the league."""
+"""Data of ``hanse show``, collected from the league."""
 
 from typing import Final
 
@@ -9,39 +9,39 @@ from hanse.client.client import PAGE_ROWS, Client
 from hanse.model.messages import ResourceUsage
 
 COUNTED_MAX: Final = 10_000
-"""Tasks whose usage is added up; a larger job's is that of its first ones."""
+"""Tasks whose usage is added up; of a larger job only the first tasks count."""
 ORDER: Final = ("failed", "running", "placed", "cancelled", "queued", "blocked", "succeeded")
-"""In which order tasks are listed: what needs a look first."""
+"""Order of states in the task list: failures first."""
 DECISIONS_MAX: Final = 10
 
 
 class UsageSum(msgspec.Struct, frozen=True):
-    """What the tasks used together, as far as it was measured."""
+    """Sum of the measured usage of tasks."""
 
     tasks: int
-    """Tasks that were measured."""
+    """Tasks with a measurement."""
     of: int
-    """Tasks that were looked at."""
+    """Tasks that were read."""
     cpu: int
     """Microseconds of CPU time."""
     ran: int
     """Microseconds of run time."""
     memory: int
-    """The most bytes that one of them held."""
+    """Peak memory of a single task, in bytes."""
 
 
 class Page(msgspec.Struct, frozen=True):
-    """All of it."""
+    """Data of the whole page."""
 
     detail: JobDetail
     tasks: tuple[TaskRow, ...]
-    """The first of them in ``ORDER``."""
+    """First tasks in ``STATE_ORDER``."""
     usage: UsageSum
     sentences: tuple[str, ...]
     decisions: tuple[DecisionRow, ...]
 
     def as_json(self) -> dict[str, object]:
-        """For programs: the job's row, its groups, and the rest; without the payloads of its commands."""
+        """Return the data for JSON: the job's row, its groups, and the rest; without payloads."""
         return {
             "job": self.detail.row,
             "groups": self.detail.groups,
@@ -54,11 +54,11 @@ class Page(msgspec.Struct, frozen=True):
 
 
 def collect(client: Client, job: str, tasks_max: int) -> Page:
-    """Ask for everything that the page shows."""
+    """Fetch everything that the page shows."""
     detail = client.job(job)
     rows = _tasks(client, job)
     usage = _sum(rows)
-    if detail.row.total > len(rows) and detail.row.failed:  # the failures may be among those not looked at
+    if detail.row.total > len(rows) and detail.row.failed:  # failed tasks may be among those not read
         known = {row.index for row in rows}
         failed = client.tasks(job, state="failed", limit=max(1, min(tasks_max, PAGE_ROWS))).tasks
         rows += [row for row in failed if row.index not in known]

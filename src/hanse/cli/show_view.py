@@ -1,4 +1,4 @@
-"""The page of ``hanse show``, drawn."""
+"""Text of ``hanse show``."""
 
 import signal
 from typing import Final
@@ -18,7 +18,7 @@ _OK_OUTCOME: Final = "succeeded"
 
 
 def draw(out: Console, page: Page) -> None:
-    """The whole page."""
+    """Print the whole page."""
     row = page.detail.row
     out.print(f"[bold]{row.id}  {escape(row.name)}[/]  {state(row.state)}  {progress(row)}")
     for name, text in _facts(page):
@@ -36,7 +36,7 @@ def draw(out: Console, page: Page) -> None:
 
 
 def _facts(page: Page) -> list[tuple[str, str]]:
-    """Header lines: only those that say something."""
+    """Return the header lines, without empty ones."""
     row, spec = page.detail.row, page.detail.spec
     facts = [("submitted", f"{clock(row.submitted)} ({ago(row.submitted)})")]
     if row.started is not None:
@@ -71,7 +71,7 @@ def _facts(page: Page) -> list[tuple[str, str]]:
 
 
 def _groups(page: Page) -> RenderableType:
-    """What was asked for, and where its tasks stand."""
+    """Return a table of the groups: their requests and the states of their tasks."""
     groups = page.detail.groups
     words = [word for word in ORDER if any(group.states.get(word) for group in groups)]
     rows = []
@@ -91,7 +91,7 @@ def _short(command: str) -> str:
 
 
 def _tasks(page: Page) -> RenderableType:
-    """Tasks, what needs a look first."""
+    """Return a table of the tasks, failures first."""
     several = len(page.detail.groups) > 1
     rows = []
     for task in page.tasks:
@@ -116,7 +116,7 @@ def _tasks(page: Page) -> RenderableType:
 
 
 def _end(task: TaskRow) -> str:
-    """How an attempt ended, in a few words."""
+    """Describe how an attempt ended, in a few words."""
     if task.code is None or not task.outcome:
         return task.outcome
     if task.code < 0:
@@ -132,7 +132,7 @@ def _signal(number: int) -> str:
 
 
 def decisions_table(decisions: tuple[DecisionRow, ...]) -> RenderableType:
-    """Recorded decisions, the oldest first."""
+    """Return a table of recorded decisions, the oldest first."""
     rows = []
     for one in decisions:
         looked = ", ".join(
@@ -144,7 +144,7 @@ def decisions_table(decisions: tuple[DecisionRow, ...]) -> RenderableType:
 
 
 def _next(row: JobRow) -> str:
-    """What one may want to type now."""
+    """Return the commands that are useful next."""
     if row.state == "failed":
         return f"hanse logs {row.id}   hanse retry {row.id}"
     if row.state in ("succeeded", "cancelled"):

@@ -1,4 +1,4 @@
-"""How commands draw for people: tables without lines, states in colours. Imports ``rich``."""
+"""Tables and coloured states for terminals. Imports ``rich``."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -12,9 +12,9 @@ from rich.style import Style
 from rich.table import Table
 
 PIPE_WIDTH: Final = 140
-"""Columns of what is no terminal: nothing is cut for a program that reads tables."""
+"""Columns where there is no terminal: nothing is cut for a program that reads tables."""
 ROWS_LAID_OUT_MAX: Final = 500
-"""Rows that ``rich`` lays out, wrapped to the terminal's width; it takes more than a millisecond for each."""
+"""Rows that ``rich`` lays out, wrapped to the terminal's width; it takes over a millisecond per row."""
 COLOURS: Final = {
     "blocked": "dim", "queued": "yellow", "placed": "cyan", "running": "blue", "succeeded": "green",
     "failed": "red", "cancelled": "magenta",
@@ -22,7 +22,7 @@ COLOURS: Final = {
 
 
 def console() -> Console:
-    """Where tables go."""
+    """Return the console for tables."""
     out = Console(highlight=False, soft_wrap=True)
     if not out.is_terminal:
         out.width = max(out.width, PIPE_WIDTH)
@@ -32,7 +32,7 @@ def console() -> Console:
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = (), note: str = ""
 ) -> RenderableType:
-    """A table of these rows; the columns named in ``right`` hold numbers, and empty columns are left out."""
+    """Return a table; columns named in ``right`` hold numbers, and empty columns are left out."""
     cells = [tuple(row) for row in rows]
     used = [at for at, name in enumerate(columns) if not cells or any(row[at] for row in cells)]
     if len(cells) > ROWS_LAID_OUT_MAX:
@@ -48,7 +48,7 @@ def table(
 
 
 class _Cell(NamedTuple):
-    """A cell as it is drawn."""
+    """Cell as drawn."""
 
     text: str
     width: int
@@ -56,7 +56,7 @@ class _Cell(NamedTuple):
 
 
 class LongTable:
-    """A table that looks like the others, line by line: nothing is wrapped."""
+    """Table drawn like the others, but line by line: nothing is wrapped."""
 
     def __init__(
         self, columns: Sequence[str], rows: list[list[str]], right: Sequence[str], note: str
@@ -64,10 +64,10 @@ class LongTable:
         self._columns, self._rows, self._note = columns, rows, note
         self._right = [name in right for name in columns]
         self._cells: dict[str, _Cell] = {}
-        """By what is written; the same words come again and again."""
+        """Drawn cells by text; the same texts repeat."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        """Every line, in a few pieces."""
+        """Yield every line, in a few pieces."""
         rows = [[self._cell(console, text) for text in row] for row in self._rows]
         heads = [self._cell(console, f"[bold]{escape(name)}[/]") for name in self._columns]
         widths = [max(cell.width for cell in column) for column in zip(heads, *rows, strict=True)]
@@ -106,5 +106,5 @@ class LongTable:
 
 
 def state(word: str) -> str:
-    """A state in its colour."""
+    """Return the markup of a state in its colour."""
     return f"[{COLOURS.get(word, 'default')}]{escape(word)}[/]"

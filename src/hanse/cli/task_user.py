@@ -1,9 +1,9 @@
-"""Who runs the tasks of a league on this machine, and whether they may run this Python.
+"""User that runs the tasks of a league on this machine, and a check that this user can run this Python.
 
-Daemons of root start the tasks of each job as a user id without an account
-(``live.backends.process.task_users``), those over Slurm as ``nobody``, unless the league file says otherwise.
-An interpreter in root's own directory is closed to them: better said when the league is started than by the
-first call that fails.
+Daemons of root start the tasks of each job under a user id without an account
+(``live.backends.process.task_users``); daemons over Slurm start them as ``nobody``, unless the league file
+says otherwise. Such users cannot use an interpreter in root's home directory; the check reports this when the
+league starts, not at the first call that fails.
 """
 
 import os
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 NOBODY: Final = "nobody"
 PER_JOB: Final = "per-job"
-"""See ``live.backends.process.task_users``, which is not imported before the league is started."""
+"""Same as in ``live.backends.process.task_users``, which is not imported before the league starts."""
 _STRANGER: Final = (-1, -1)
-"""User and group that an id without an account is to every file: anybody else's."""
+"""User and group of an id without an account; no file belongs to them."""
 
 
 def user_problem(name: str) -> str | None:
-    """Why tasks cannot run as this user, as a sentence; None if they can."""
+    """Return why tasks cannot run as this user, as a sentence; None if they can."""
     if os.geteuid() != 0:
-        return "only a league that root starts can run tasks as somebody else"
+        return "only a league started by root can run tasks as another user"
     if name == PER_JOB:
         return None
     try:
@@ -37,7 +37,7 @@ def user_problem(name: str) -> str | None:
 
 
 def python_problem(league: "League") -> str | None:
-    """Why Python calls cannot run in a league that this process has started, in sentences; None: they can."""
+    """Return why Python calls cannot run in a league of this process, in sentences; None if they can."""
     if os.geteuid() != 0:
         return None
     backends = [entry.backend for entry in league.clusters if entry.backend.kind != "null"]
@@ -46,20 +46,20 @@ def python_problem(league: "League") -> str | None:
         try:
             user = _STRANGER if name == PER_JOB else _ids(name)
         except KeyError:
-            continue  # its warden says so
+            continue  # the warden reports the unknown user
         closed = next((path for path in _needed() if not _may_use(*user, path)), None)
         if closed is not None:
-            who = "a user id of each job's own" if name == PER_JOB else name
+            who = "a separate user id for each job" if name == PER_JOB else name
             return (
-                f"Python calls (hanse.Executor) will not run: tasks run as {who}, who may not use {closed}. "
-                "Start the league with a Python that everybody may run, or let the tasks run as somebody who "
-                "may: 'hanse up --user NAME', or 'user' of the backend in the league file."
+                f"Python calls (hanse.Executor) will not run: tasks run as {who}, which cannot use {closed}. "
+                "Start the league with a Python that every user can run, or run the tasks as a user who "
+                "can: 'hanse up --user NAME', or 'user' of the backend in the league file."
             )
     return None
 
 
 def _needed() -> list[Path]:
-    """What an interpreter like this one needs, and every directory on the way there."""
+    """Return the files that an interpreter like this one needs, and every directory on their paths."""
     files = [Path(sys.executable), Path(sys.executable).resolve(), Path(os.__file__).resolve()]
     files.append(Path(__file__).resolve())
     found = [place for file in files for place in (*reversed(file.parents), file)]
@@ -72,7 +72,7 @@ def _ids(name: str) -> tuple[int, int]:
 
 
 def _may_use(uid: int, gid: int, path: Path) -> bool:
-    """Whether a user may enter a directory, or read a file, by its mode."""
+    """True if the mode of a path lets a user enter the directory or read the file."""
     if uid == 0:
         return True
     try:

@@ -1,4 +1,4 @@
-"""Waiting for jobs to end, with progress for whoever watches, and what their ends mean as a status."""
+"""Waiting for jobs to end, with progress on a terminal, and the exit status of ended jobs."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,17 +15,17 @@ from hanse.client.errors import CommandError, warn
 from hanse.client.exit_codes import ExitCode
 
 WATCHED_SECONDS: Final = 1
-"""How often a watched progress is renewed; without a watcher one request waits up to a minute."""
+"""Seconds between progress updates on a terminal; elsewhere one request waits up to a minute."""
 SILENCE_SECONDS_MAX: Final = 60.0
-"""How long a league may be silent before waiting is given up: time enough to restart it."""
+"""Seconds without an answer after which waiting ends: enough time to restart the league."""
 PAUSE_SECONDS_MAX: Final = 2.0
-"""Between two attempts to reach a silent league; the first pause is a tenth of it."""
+"""Seconds between two attempts to reach a silent league; the first pause is a tenth of it."""
 DEADLINE_REASON: Final = "deadline"
-"""What the reason of a cancellation contains if the job's deadline was it."""
+"""Text that the reason of a cancellation contains if the job's deadline caused it."""
 
 
 def status_of(row: JobRow) -> ExitCode:
-    """How a job ended, as a status."""
+    """Return the exit status for the end of a job."""
     if row.state == "succeeded":
         return ExitCode.OK
     if row.state == "failed":
@@ -37,12 +37,12 @@ def status_of(row: JobRow) -> ExitCode:
 
 
 def first_bad(statuses: list[ExitCode]) -> ExitCode:
-    """The status for several jobs: that of the first one, in the order given, that did not succeed."""
+    """Return the status for several jobs: that of the first, in the given order, that did not succeed."""
     return next((status for status in statuses if status is not ExitCode.OK), ExitCode.OK)
 
 
 def wait_for(client: Client, jobs: list[str], seconds: float | None) -> list[JobRow]:
-    """The jobs when all of them have ended; raises with ``TIMEOUT`` when the time is over before."""
+    """Return the jobs when all have ended; raise with ``TIMEOUT`` when the time is over before."""
     deadline = None if seconds is None else time.monotonic() + seconds
     rows: list[JobRow] = []
     try:
@@ -51,7 +51,7 @@ def wait_for(client: Client, jobs: list[str], seconds: float | None) -> list[Job
                 rows.append(_wait_for_one(client, job, deadline, lambda row: show(rows, row)))
     except KeyboardInterrupt:
         left = [job for job in jobs if job not in [row.id for row in rows]]
-        warn(f"no longer waiting; {', '.join(left)} goes on ('hanse cancel' would end it)")
+        warn(f"no longer waiting; {', '.join(left)} goes on ('hanse cancel' ends it)")
         raise
     return rows
 
@@ -82,7 +82,7 @@ def _wait_for_one(client: Client, job: str, deadline: float | None, show: Callab
             raise CommandError(
                 f"{job} has not ended in time: it is {row.state}",
                 ExitCode.TIMEOUT,
-                f"it goes on; 'hanse wait {job}' waits again, 'hanse why {job}' says what it is doing",
+                f"it goes on; 'hanse wait {job}' waits again, 'hanse why {job}' explains its state",
             )
 
 
@@ -91,11 +91,11 @@ Show = Callable[[list[JobRow], JobRow], None]
 
 @contextmanager
 def _watching(count: int) -> Iterator[Show]:
-    """Something that shows how far the jobs are, on a terminal; nothing elsewhere."""
+    """Yield a function that shows the progress of the jobs on a terminal; elsewhere it does nothing."""
     if not on_terminal():
         yield lambda _rows, _row: None
         return
-    from rich.console import Console  # noqa: PLC0415  only a watcher needs it
+    from rich.console import Console  # noqa: PLC0415  only a terminal needs it
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415  as above
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"))
@@ -112,7 +112,7 @@ def _watching(count: int) -> Iterator[Show]:
 
 
 def say_end(row: JobRow) -> None:
-    """How a job ended, in one line."""
+    """Print how a job ended, in one line."""
     parts = [f"{count} {word}" for word, count in (
         ("succeeded", row.succeeded), ("failed", row.failed), ("cancelled", row.cancelled)
     ) if count]  # fmt: skip
@@ -122,4 +122,4 @@ def say_end(row: JobRow) -> None:
         f"({', '.join(parts)}){reason}"
     )
     if row.state == "failed":
-        click.echo(f"  'hanse show {row.id}' says how, 'hanse retry {row.id}' tries again", err=True)
+        click.echo(f"  'hanse show {row.id}' shows how, 'hanse retry {row.id}' tries again", err=True)

@@ -1,1 +1,1 @@
-"""Training and privacy; the only room that knows torch."""
+"""Training and privacy; the only package that imports torch."""

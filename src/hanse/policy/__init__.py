@@ -1,2 +1,1 @@
-"""Pure decisions over columns: queue orders, placers, sizers, and the compiled kernels with their NumPy
-twins."""
+"""Pure decisions over columns: queue orders, placers, sizers, and compiled kernels with NumPy equivalents."""

@@ -1,4 +1,4 @@
-"""Cluster rankings: in which clusters a broker looks for room first."""
+"""Cluster rankings: order of the clusters in which a broker looks for room."""
 
 from typing import Final
 
@@ -6,25 +6,25 @@ from hanse.policy.interface import ClusterFacts, ClusterRanker
 
 
 class RotatingRanker:
-    """A random start, then in turn: brokers spread out. Clusters that hold the job's data come first, in
-    its order."""
+    """Ranking from a random start, in turn: brokers spread out. Clusters that hold the job's data come
+    first."""
 
     name = "rotate"
 
     def rank(self, clusters: list[ClusterFacts], start: int) -> list[int]:
-        """Data first, then circular order from ``start``."""
+        """Return clusters with the data first, then circular order from ``start``."""
         count = len(clusters)
         return sorted(range(count), key=lambda i: _place(clusters[i], i, start, count))
 
 
 class BestStandingRanker:
-    """Clusters that start what they accept come first, ties in circular order; data first as in
-    ``RotatingRanker``."""
+    """Ranking by standing: clusters that start what they accept come first, ties in circular order; data
+    first as in ``RotatingRanker``."""
 
     name = "best-standing"
 
     def rank(self, clusters: list[ClusterFacts], start: int) -> list[int]:
-        """Data, standing, then circular order from ``start``."""
+        """Return order by data, standing, then circular order from ``start``."""
         count = len(clusters)
 
         def key(i: int) -> tuple[bool, int, int, int]:
@@ -35,11 +35,11 @@ class BestStandingRanker:
 
 
 def _place(facts: ClusterFacts, index: int, start: int, count: int) -> tuple[bool, int, int]:
-    """Clusters with the data first, in the job's order; then the others, in circular order."""
+    """Return a key: clusters with the data first, in the job's order; then the others, in circular order."""
     return (facts.data < 0, facts.data, (index - start) % count)
 
 
 CLUSTER_RANKERS: Final[dict[str, type[ClusterRanker]]] = {
     rank.name: rank for rank in (RotatingRanker, BestStandingRanker)
 }
-"""Every cluster ranking by its name."""
+"""Cluster rankings by name."""

@@ -1,8 +1,8 @@
-"""Which nodes satisfy a constraint, as bit masks: Megha's bit-vector match over an index of attribute values.
+"""Nodes that satisfy a constraint, as bit masks: Megha's match over an index of attribute values.
 
-The index is built once a cluster: for every attribute and value, the nodes that have it. A term is then a
-dictionary look-up, ``and``, ``or`` and ``not`` are operations on words of 64 nodes, and a constraint that was
-seen before is one look-up. The meaning is that of ``constraints.is_satisfied``, node by node.
+The index is built once per cluster: for every attribute and value, the nodes that have it. A term is then a
+dictionary look-up, ``and``, ``or`` and ``not`` are operations on words of 64 nodes, and a constraint compiled
+before is one look-up. The meaning is that of ``constraints.is_satisfied``, node by node.
 """
 
 from bisect import bisect_left, bisect_right
@@ -37,7 +37,7 @@ _Rows = NDArray[np.int32]
 
 
 class AttributeIndex:
-    """The attributes of a cluster's nodes, indexed. It never changes: other nodes, another table."""
+    """Index of the attributes of a cluster's nodes. It never changes: other nodes need another index."""
 
     def __init__(self, nodes: Sequence[Attributes]) -> None:
         self._nodes = len(nodes)
@@ -56,16 +56,16 @@ class AttributeIndex:
         }
         self._numbers = {name: _NumberIndex(values) for name, values in equal.items()}
         self.count: Column = np.array([len(attributes) for attributes in nodes], dtype=np.int64)
-        """How many attributes each node has: of nodes that will do, the plainest should go first (Megha)."""
+        """Number of attributes of each node: suitable nodes with the fewest should go first (Megha)."""
         self.count.flags.writeable = False
 
     @property
     def nodes(self) -> int:
-        """How many nodes the table describes."""
+        """Number of nodes in the index."""
         return self._nodes
 
     def compile(self, constraint: Constraint | None) -> MaskWords:
-        """The nodes that satisfy a constraint (None: all of them). The mask is shared, and so read-only."""
+        """Return the mask of nodes that satisfy a constraint (None: all); it is shared, so read-only."""
         if constraint is None:
             return self._all
         known = self._compiled.get(constraint)
@@ -78,7 +78,7 @@ class AttributeIndex:
         return mask
 
     def _evaluate(self, constraint: Constraint) -> MaskWords:
-        """A fresh mask, which the caller may change."""
+        """Return a new mask, which the caller may change."""
         mask = empty_mask(self._nodes)
         match constraint:
             case Is(attribute, value):
@@ -115,7 +115,7 @@ class AttributeIndex:
 
 
 class _NodeSet:
-    """Some nodes, as a mask or as a list of rows, whichever is smaller.
+    """Set of nodes, as a mask or as a list of rows, whichever is smaller.
 
     Masks alone would take the square of the nodes for an attribute such as a host name.
     """
@@ -132,7 +132,7 @@ class _NodeSet:
             self._rows = np.empty(0, dtype=np.int32)
 
     def add_to(self, mask: MaskWords) -> None:
-        """Put these nodes into the mask."""
+        """Add these nodes to the mask."""
         if self._mask is not None:
             mask |= self._mask
         else:
@@ -140,7 +140,7 @@ class _NodeSet:
 
 
 class _NumberIndex:
-    """The nodes whose value of one attribute is a whole number, in rising order of it."""
+    """Nodes whose value of one attribute is a whole number, in rising order of it."""
 
     __slots__ = ("_rows", "_values")
 
@@ -155,7 +155,7 @@ class _NumberIndex:
         self._rows: _Rows = np.array([row for _, row in pairs], dtype=np.int32)
 
     def rows(self, order: ComparisonOperator, bound: int) -> _Rows:
-        """The nodes whose number is on this side of ``bound``."""
+        """Return the nodes whose number is on this side of ``bound``."""
         if order == "<":
             return self._rows[: bisect_left(self._values, bound)]
         if order == "<=":
@@ -166,7 +166,7 @@ class _NumberIndex:
 
 
 def _add_rows(mask: MaskWords, rows: _Rows) -> None:
-    """Put nodes into a mask: bit by bit if they are few, else by way of one flag a node, which is faster."""
+    """Add nodes to a mask: bit by bit if they are few, else by one flag per node, which is faster."""
     if len(mask) == 1:  # one word: NumPy's calls would cost ten times the work
         word = mask.item(0)
         for row in rows.tolist():

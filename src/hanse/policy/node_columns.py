@@ -1,10 +1,9 @@
-"""The columns of one cluster: its nodes' resources as rows of integers, and sets of nodes as bit masks.
+"""Columns of one cluster: its nodes' resources as rows of integers, and sets of nodes as bit masks.
 
 Columns, not objects, because every decision reads the same few numbers of thousands of nodes. A
-``NodeColumns`` has
-one row a resource (``[R, N]``, units as in ``model.resources``), so a kernel reads memory in order. A mask is
-a C-contiguous uint64 array of ``mask_words(n)`` words; node ``i`` is bit ``i % 64`` of word ``i // 64``,
-lowest bit first, and the bits beyond the last node are zero.
+``NodeColumns`` has one row per resource (``[R, N]``, units as in ``model.resources``), so a kernel reads
+memory in order. A mask is a C-contiguous uint64 array of ``mask_words(n)`` words; node ``i`` is bit ``i %
+64`` of word ``i // 64``, lowest bit first, and the bits beyond the last node are zero.
 """
 
 from array import array
@@ -22,26 +21,27 @@ Column = NDArray[np.int64]
 MaskWords = NDArray[np.uint64]
 
 DIMENSIONS_MAX: Final = 32
-"""Resources a cluster may tell apart: the three base ones and CUSTOM_KINDS_MAX fit with room to spare."""
+"""Resources of a cluster: the three base ones and CUSTOM_KINDS_MAX fit with room to spare."""
 NODES_MAX: Final = 1 << 22
-"""Nodes a cluster may have. A league has many clusters; one of four million nodes is a mistake."""
+"""Nodes of a cluster. A league has many clusters; one of four million nodes is a mistake."""
 CAPACITY_MAX: Final = 1 << 50
-"""The largest amount of one resource on a node (MEMORY_BYTES_MAX): times 1024 it stays below 2**63."""
+"""Largest amount of one resource on a node (MEMORY_BYTES_MAX): times 1024 it stays below 2**63."""
 FEW_NODES: Final = 64
-"""Up to so many nodes a cluster's capacities are remembered."""
+"""Nodes up to which a cluster's capacities are cached."""
 CALL_WORDS: Final = 8
 """Numbers of a kernel call before the ask: the head of ``call_t`` in kernels.c."""
 VIEW_DRIFT_MAX: Final = 1 << 52
-"""How far, either way, the free room of a view may drift before it is our bug."""
+"""Drift, in either direction, of the free room of a view beyond which there is a bug."""
 
 
 class NodeColumns:
-    """What each node of a cluster has and has left.
+    """Capacity and free room of each node of a cluster.
 
-    ``NodeColumns(capacity)`` starts with everything free; ``capacity`` is one vector a node. A checked room
-    is truth: free room never leaves [0, capacity]. With ``checked=False`` it is a belief (a broker's view),
-    which late news may push below zero or above capacity; only the drift is bounded. The arrays are changed
-    in place and never replaced: the kernels keep their raw addresses. A room belongs to one thread.
+    ``NodeColumns(capacity)`` starts with everything free; ``capacity`` is one vector per node. Checked
+    columns are truth: free room never leaves [0, capacity]. With ``checked=False`` they are a belief (a
+    broker's view), which late news may push below zero or above capacity; only the drift is bounded. The
+    arrays are changed in place and never replaced: the kernels keep their raw addresses. An object belongs to
+    one thread.
     """
 
     __slots__ = ("_cells", "_high", "_low", "_rows", "capacity", "checked", "dims", "free", "header",
@@ -55,28 +55,28 @@ class NodeColumns:
         """Set every attribute; each is set once."""
         dims, nodes = capacity.shape
         self.capacity = capacity
-        """Amounts each node has, ``[R, N]``; read-only."""
+        """Capacity of each node, ``[R, N]``; read-only."""
         self.free = capacity.copy()
-        """Amounts each node has left, ``[R, N]``."""
+        """Free room of each node, ``[R, N]``."""
         self.nodes = nodes
         self.dims = dims
         self.words = mask_words(nodes)
         self.checked = checked
         self._cells = self.free.reshape(-1).data
-        """What is free, row after row."""
+        """Free room, row after row."""
         self._rows = [self._cells[row * nodes : (row + 1) * nodes] for row in range(dims)]
         self._low = 0 if checked else -VIEW_DRIFT_MAX
         self._high: list[Sequence[int]] = (
             [capacity[row].data for row in range(dims)] if checked else [_boundless(nodes)] * dims
         )
         self.pack = _packer(dims)
-        """Turns the numbers of a kernel call and an ask into bytes; refuses an ask of another length."""
+        """Packs the numbers of a kernel call and an ask into bytes; refuses an ask of another length."""
         self.header = array("q", (self.free.ctypes.data, capacity.ctypes.data, dims, nodes))
-        """What the compiled kernels call a room: two addresses, R, N."""
+        """Header for the compiled kernels: two addresses, R, N."""
         self.header_address = self.header.buffer_info()[0]
 
     def fits(self, node: int, ask: Vector) -> bool:
-        """Whether the node has at least ``ask`` left of everything."""
+        """True if the node has at least ``ask`` left of everything."""
         assert node >= 0, f"node {node}"
         for row, amount in zip(self._rows, ask, strict=True):  # noqa: SIM110  any() costs twice the call
             if row[node] < amount:
@@ -101,12 +101,12 @@ class NodeColumns:
             row[node] = left
 
     def free_of(self, node: int) -> Vector:
-        """What the node has left."""
+        """Return what the node has left."""
         assert 0 <= node < self.nodes, f"node {node}"
         return tuple(self._cells[node :: self.nodes].tolist())
 
     def set_free(self, node: int, free: Vector) -> None:
-        """State what the node has left: how news replaces a belief."""
+        """Set what the node has left, when news replaces a belief."""
         assert node >= 0, f"node {node}"
         low = self._low
         for row, high, amount in zip(self._rows, self._high, free, strict=True):
@@ -118,7 +118,7 @@ class NodeColumns:
         self.free[:] = self.capacity
 
     def copy(self, checked: bool | None = None) -> "NodeColumns":
-        """An independent room with the same figures; ``checked=False`` makes a belief out of truth."""
+        """Return an independent copy; ``checked=False`` makes a belief out of truth."""
         twin = NodeColumns.__new__(NodeColumns)
         twin._lay_out(self.capacity, self.checked if checked is None else checked)
         twin.free[:] = self.free
@@ -129,20 +129,20 @@ class NodeColumns:
 
 
 def _columns(capacity: Sequence[Vector]) -> Column:
-    """The capacities of nodes as columns, read-only."""
+    """Return the capacities of nodes as columns, read-only."""
     dims = len(capacity[0]) if capacity else 0
     assert all(len(vector) == dims for vector in capacity), "every node has the same resources"
     assert not capacity or 1 <= dims <= DIMENSIONS_MAX, f"{dims} resources"
     assert len(capacity) <= NODES_MAX, f"{len(capacity)} nodes"
     columns = np.ascontiguousarray(np.array(capacity, dtype=np.int64).reshape(len(capacity), dims).T)
     assert not columns.size or columns.min() >= 0, "a negative capacity"
-    assert not columns.size or columns.max() <= CAPACITY_MAX, "a capacity beyond belief"
+    assert not columns.size or columns.max() <= CAPACITY_MAX, "a capacity above CAPACITY_MAX"
     columns.flags.writeable = False
     return columns
 
 
 _known_columns: Final = lru_cache(maxsize=64)(_columns)
-"""Those of a small cluster: whoever restarts, and every broker that sees it, asks again."""
+"""Cached columns of a small cluster: a restarting warden and every broker that sees the cluster ask again."""
 
 
 @lru_cache(maxsize=DIMENSIONS_MAX)
@@ -152,22 +152,22 @@ def _packer(dims: int) -> Callable[..., bytes]:
 
 @lru_cache(maxsize=64)
 def _boundless(nodes: int) -> Sequence[int]:
-    """The highest free room of a belief, for each of so many nodes."""
+    """Return the highest free room of a belief, for each of so many nodes."""
     return (VIEW_DRIFT_MAX,) * nodes
 
 
 def mask_words(n: int) -> int:
-    """Words of a mask over ``n`` nodes."""
+    """Return the number of words of a mask over ``n`` nodes."""
     return (n + 63) // 64
 
 
 def empty_mask(n: int) -> MaskWords:
-    """The mask of none of ``n`` nodes."""
+    """Return the mask of none of ``n`` nodes."""
     return np.zeros(mask_words(n), dtype=np.uint64)
 
 
 def full_mask(n: int) -> MaskWords:
-    """The mask of all ``n`` nodes; the bits beyond them are zero."""
+    """Return the mask of all ``n`` nodes; the bits beyond them are zero."""
     if 0 < n <= 64:  # one word: NumPy's calls would cost more than the work
         return np.array([(1 << n) - 1], dtype=np.uint64)
     mask = np.full(mask_words(n), (1 << 64) - 1, dtype=np.uint64)
@@ -177,7 +177,7 @@ def full_mask(n: int) -> MaskWords:
 
 
 def mask_of(indices: Iterable[int], n: int) -> MaskWords:
-    """The mask of these of ``n`` nodes."""
+    """Return the mask of these of ``n`` nodes."""
     if n <= 64:  # one word: NumPy's calls would cost ten times the work
         word = 0
         for index in indices:
@@ -192,7 +192,7 @@ def mask_of(indices: Iterable[int], n: int) -> MaskWords:
 
 
 def pack_flags(flags: NDArray[np.bool_]) -> MaskWords:
-    """The mask of one flag a node; a last word that is not full is filled up with zeros."""
+    """Return the mask of one flag per node; zeros fill up the last word."""
     padded = np.zeros(mask_words(len(flags)) * 8, dtype=np.uint8)
     packed = np.packbits(flags, bitorder="little")
     padded[: len(packed)] = packed
@@ -200,13 +200,13 @@ def pack_flags(flags: NDArray[np.bool_]) -> MaskWords:
 
 
 def mask_flags(mask: MaskWords, n: int) -> NDArray[np.bool_]:
-    """One flag a node, from the mask of ``n`` nodes; bits beyond ``n`` are ignored."""
+    """Return one flag per node, from the mask of ``n`` nodes; bits beyond ``n`` are ignored."""
     octets = mask.astype(np.dtype("<u8"), copy=False).view(np.uint8)
     return np.unpackbits(octets, count=n, bitorder="little").view(np.bool_)
 
 
 def mask_indices(mask: MaskWords, n: int) -> list[int]:
-    """The nodes in the mask, in rising order; bits beyond ``n`` are ignored."""
+    """Return the nodes in the mask, in rising order; bits beyond ``n`` are ignored."""
     if n <= 64:  # one word: NumPy's calls would cost more than the work
         word = mask.item(0) if n else 0
         return [index for index in range(n) if word >> index & 1]
@@ -215,30 +215,30 @@ def mask_indices(mask: MaskWords, n: int) -> list[int]:
 
 
 def set_bit(mask: MaskWords, i: int) -> None:
-    """Put node ``i`` into the mask."""
+    """Add node ``i`` to the mask."""
     assert i >= 0, f"node {i}"
     mask[i >> 6] = mask.item(i >> 6) | 1 << (i & 63)
 
 
 def clear_bit(mask: MaskWords, i: int) -> None:
-    """Take node ``i`` out of the mask."""
+    """Remove node ``i`` from the mask."""
     assert i >= 0, f"node {i}"
     mask[i >> 6] = mask.item(i >> 6) & ~(1 << (i & 63))
 
 
 def has_bit(mask: MaskWords, i: int) -> bool:
-    """Whether node ``i`` is in the mask."""
+    """True if node ``i`` is in the mask."""
     assert i >= 0, f"node {i}"
     return bool(mask.item(i >> 6) >> (i & 63) & 1)
 
 
 def is_empty(mask: MaskWords) -> bool:
-    """Whether no node is in the mask."""
+    """True if no node is in the mask."""
     if mask.size == 1:  # one word: NumPy's call would cost ten times the work
         return not mask.item(0)
     return not mask.any()
 
 
 def count_bits(mask: MaskWords) -> int:
-    """How many nodes are in the mask."""
+    """Count the nodes in the mask."""
     return int(np.bitwise_count(mask).sum())

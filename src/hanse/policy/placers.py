@@ -1,4 +1,4 @@
-"""Placers: which nodes of a cluster equal tasks go to.
+"""Placers: choice of nodes for equal tasks inside a cluster.
 
 All keep to the mask and the room; ties go to the first suitable node in circular order from ``start``.
 """
@@ -17,7 +17,7 @@ Counts = NDArray[np.int64]
 
 
 class BestFit:
-    """The node that is fullest afterwards: keeps whole nodes free for large tasks."""
+    """Placer on the node with the least left afterwards: keeps whole nodes free for large tasks."""
 
     name = "best-fit"
 
@@ -36,7 +36,7 @@ class BestFit:
 
 
 class Spread:
-    """The node that is emptiest afterwards: evens load and heat out, and a lost node costs less."""
+    """Placer on the node with the most left afterwards: evens load and heat; a lost node costs less."""
 
     name = "spread"
 
@@ -55,7 +55,7 @@ class Spread:
 
 
 class Random:
-    """The first suitable node from a random start: the fastest, and brokers seldom collide."""
+    """Placer on the first suitable node from a random start: the fastest, and brokers seldom collide."""
 
     name = "random"
 
@@ -74,7 +74,7 @@ class Random:
 
 
 class FewestAttributes:
-    """The plainest suitable node (Megha): leaves nodes with rare attributes to those that need them."""
+    """Placer on the suitable node with the fewest attributes (Megha): keeps rare attributes free."""
 
     name = "fewest-attributes"
 
@@ -95,4 +95,4 @@ class FewestAttributes:
 PLACERS: Final[dict[str, type[Placer]]] = {
     placer.name: placer for placer in (BestFit, Spread, Random, FewestAttributes)
 }
-"""Every placer by its name."""
+"""Placers by name."""

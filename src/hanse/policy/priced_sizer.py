@@ -1,11 +1,11 @@
-"""The priced sizer: how much an elastic task is asked for, from what tasks of its kind have taken.
+"""Priced sizer: size of elastic tasks, from the durations of earlier tasks of their kind.
 
-Every size of a ladder has a cost: its believed duration, marked up by the price of what it holds. The least
-cost wins. What is believed of a size is the mean of what was seen there, mixed with a little of a curve
-``a + b / width`` through all that the kind has shown (width: GPUs where they vary, else CPUs); before that,
-the user's profile, or a work that is nine tenths parallel. A size that was hardly tried and may be good is
-tried now and then. Large room is rare: whoever has waited in vain for as long as it would have run is asked
-for at the next smaller size, and so on; whoever has waited too long, at its least.
+Every size between the least and the most has a cost: its believed duration, marked up by the price of what it
+holds. The least cost wins. The believed duration of a size is the mean of the durations seen there, mixed
+with a little of a curve ``a + b / width`` through all durations of the kind (width: GPUs where they vary,
+else CPUs); before any, the user's profile, or a work that is nine tenths parallel. A size with few tries that
+may be good is tried now and then. Large room is rare: after waiting as long as it would have run, a group is
+asked for at the next smaller size, and so on; after waiting too long, at its least.
 
 Ties: fewer GPUs, then fewer CPUs.
 """
@@ -23,69 +23,69 @@ from hanse.policy.interface import ElasticFacts, SizeChoice
 GPU_PRICE: Final = 0.08
 """Mark-up per GPU held."""
 CPU_PRICE: Final = 0.08
-"""Mark-up for holding as many CPUs again as the least: enough to leave alone what gains less than noise."""
+"""Mark-up for holding as many CPUs again as the least: enough to avoid a gain smaller than the noise."""
 CPU_UNIT: Final = 10
 """Milli-CPU that count as the least where a task asks for fewer."""
 PATIENCE: Final = 2.0
-"""A size that was hardly tried is worth a try while its believed cost is at most this times the best."""
+"""Greatest believed cost, relative to the best, at which a size with few tries is tried."""
 TRY_EVERY: Final = 4
-"""One of so many completed tasks is followed by a try."""
+"""Completed tasks per try."""
 TRIES: Final = 2
-"""How often a size is tried at first that looks good enough."""
+"""First tries of a size that looks good enough."""
 TRIES_SHARE: Final = 16
-"""... and once more for every so many completed tasks: an unlucky hour proves nothing."""
+"""Completed tasks per further try: an unlucky hour proves nothing."""
 OBSERVED_MIN: Final = 3
 """Completed tasks of a kind, at two sizes or more, from which its curve is fitted."""
 CURVE_WEIGHT: Final = 0.25
-"""The curve counts in a size as much as this many completed tasks would."""
+"""Weight of the curve in a size, in completed tasks."""
 SERIAL: Final = 0.1
-"""Share of the work that is thought not to gain from more, before anything is known."""
+"""Share of the work assumed not to gain from a larger size, before anything is known."""
 WAIT_MAX: Final = 120
 """Seconds without room after which a group is asked for at its least, unless it would run longer than half of
 that: then twice as long as it would run."""
 WAIT_MIN: Final = 1
-"""Seconds that a group waits at least at a size: news of room and grants take their time."""
+"""Least seconds that a group waits at a size: news of room and grants take time."""
 CACHE_MAX: Final = 1_024
-"""Answers kept: many groups of one kind ask the same."""
+"""Cached answers: many groups of one kind ask the same."""
 STEPS_MAX: Final = 16
-"""Amounts of one resource that are considered, doubling from the least to the most."""
+"""Amounts of one resource to consider, doubling from the least to the most."""
 
 
 class PricedSizer:
-    """The size with the least cost."""
+    """Sizer that takes the size with the least cost."""
 
     name = "priced"
     takes_advice = False
 
     def sizes_to_try(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
-        """What was chosen in advance is what is asked for; a gang, which is not, gets its least."""
+        """Return the size chosen in advance; a gang, for which none is chosen, gets its least."""
         return (least,)
 
     def preferred_sizes(self, facts: ElasticFacts) -> tuple[SizeChoice, ...]:
-        """All sizes, the one to ask for first, each with its reason."""
+        """Return all sizes, the one to ask for first, each with its reason."""
         return _choose(facts)
 
 
 class NetworkSizer(PricedSizer):
-    """The same, until the policy process has advised otherwise: the trained network, behind a guard."""
+    """Priced sizer whose choice the policy process may replace: the trained network, behind a guard."""
 
     name = "network"
     takes_advice = True
 
 
 class SizeCost(msgspec.Struct, frozen=True):
-    """What is believed of a size."""
+    """Believed duration and cost of a size."""
 
     size: Resources
     duration: float
     """Microseconds."""
     cost: float
-    """The same, marked up by the price of what it holds."""
+    """Duration in microseconds, marked up by the price of what the size holds."""
 
 
 @lru_cache(maxsize=CACHE_MAX)
 def rank_by_cost(facts: ElasticFacts) -> tuple[SizeCost, ...]:
-    """Every size of the ladder, the least cost first; ties as above."""
+    """Return all sizes, the least cost first; ties as above."""
     sizes = sizes_between(facts.least, facts.most)
     found = [SizeCost(size, believed, _cost(facts, size, believed)) for size, believed in
              ((size, _estimate_duration(facts, size)) for size in sizes)]  # fmt: skip
@@ -93,14 +93,14 @@ def rank_by_cost(facts: ElasticFacts) -> tuple[SizeCost, ...]:
 
 
 def markup(least: Resources, size: Resources) -> float:
-    """By how much what a size holds marks its duration up: 1 is nothing."""
+    """Return the factor by which the price of a size marks its duration up: 1 is no mark-up."""
     more = (size.cpu - least.cpu) / max(least.cpu, CPU_UNIT)
     return 1.0 + GPU_PRICE * size.gpu + CPU_PRICE * more
 
 
 def explain_size(facts: ElasticFacts, size: Resources) -> str:
-    """A size that somebody else chose, in the rule's words: what is believed of it, what it costs, and what
-    the rule would take."""
+    """Explain a size that another policy chose: its believed duration, its cost, and the rule's own
+    choice."""
     ranked = rank_by_cost(facts)
     chosen = next(one for one in ranked if one.size == size)
     count = next((s.count for s in facts.duration_stats if (s.cpu, s.gpu) == (size.cpu, size.gpu)), 0)
@@ -149,7 +149,7 @@ def _choose(facts: ElasticFacts) -> tuple[SizeChoice, ...]:
 
 
 def _after_waiting(waited: int, ranked: list[Resources], believed: dict[Resources, float]) -> Resources:
-    """The best size of those that are small enough for whoever has waited for so many seconds."""
+    """Return the best size that is small enough after waiting for so many seconds."""
     size = ranked[0]
     left = waited - max(WAIT_MIN, believed[size] / SECOND)
     while left >= 0:
@@ -162,7 +162,7 @@ def _after_waiting(waited: int, ranked: list[Resources], believed: dict[Resource
 
 
 def sizes_between(least: Resources, most: Resources) -> tuple[Resources, ...]:
-    """The ladder: CPUs and GPUs doubling from the least to the most, in every combination."""
+    """Return all sizes: CPUs and GPUs doubling from the least to the most, in every combination."""
     found: dict[Resources, None] = {}
     for gpu in _steps(least.gpu, most.gpu, 1):
         for cpu in _steps(least.cpu, most.cpu, 1_000):
@@ -184,12 +184,12 @@ def _share(least: int, amount: int, most: int) -> float:
 
 
 def _width(facts: ElasticFacts, cpu: int, gpu: int) -> float:
-    """What a task's speed is thought to follow."""
+    """Return the amount that a task's speed is assumed to follow."""
     return max(1, gpu) if facts.most.gpu > facts.least.gpu else max(1, cpu) / 1_000
 
 
 def _estimate_duration(facts: ElasticFacts, size: Resources) -> float:
-    """Microseconds that a task of this size is thought to take."""
+    """Return the estimated duration of a task of this size, in microseconds."""
     curve = _curve(facts, size)
     for seen in facts.duration_stats:
         if (seen.cpu, seen.gpu) == (size.cpu, size.gpu):
@@ -198,7 +198,7 @@ def _estimate_duration(facts: ElasticFacts, size: Resources) -> float:
 
 
 def _curve(facts: ElasticFacts, size: Resources) -> float:
-    """What the other sizes say about this one."""
+    """Return the duration of this size that other sizes suggest."""
     points = [
         (1.0 / _width(facts, seen.cpu, seen.gpu), seen.total / seen.count, seen.count)
         for seen in facts.duration_stats
@@ -220,7 +220,7 @@ def _curve(facts: ElasticFacts, size: Resources) -> float:
 
 
 def _fit_line(points: list[tuple[float, float, int]], weight: int, at: float) -> float:
-    """The line through what was seen, over the inverse of the width; neither part is ever negative."""
+    """Fit a line to the durations, over the inverse of the width; neither coefficient is ever negative."""
     mean_x = sum(x * count for x, _, count in points) / weight
     mean_y = sum(y * count for _, y, count in points) / weight
     spread = sum(count * (x - mean_x) ** 2 for x, _, count in points)
@@ -230,7 +230,7 @@ def _fit_line(points: list[tuple[float, float, int]], weight: int, at: float) ->
 
 
 def _speed(profile: SpeedUp, cpu: int, gpu: int) -> float:
-    """The profile's speed at a size: that of the largest point within it."""
+    """Return the profile's speed at a size: that of the largest point within it."""
     speeds = [speed for cpus, gpus, speed in profile.points if cpus <= cpu and gpus <= gpu]
     return max(speeds, default=1_000)
 
@@ -245,7 +245,7 @@ def _worth_a_try(
     believed: dict[Resources, float],
     tried: dict[tuple[int, int], int],
 ) -> Resources | None:
-    """The most promising size that was hardly tried."""
+    """Return the most promising size with few tries."""
     limit = PATIENCE * _cost(facts, ranked[0], believed[ranked[0]])
     for size in ranked:
         few = tried.get((size.cpu, size.gpu), 0) < TRIES + sum(tried.values()) // TRIES_SHARE

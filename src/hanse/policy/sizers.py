@@ -1,5 +1,4 @@
-"""Sizers: how much an elastic task gets. The sizes to try, largest first; the least it asks for is always
-the last."""
+"""Sizers: choice of the size of elastic tasks. Sizes to try come largest first and end with the least."""
 
 from typing import Final
 
@@ -9,28 +8,28 @@ from hanse.policy.priced_sizer import NetworkSizer, PricedSizer
 
 
 class LeastSizer:
-    """Just what it needs: most tasks at once."""
+    """Sizer that takes the least size: most tasks at once."""
 
     name = "least"
     takes_advice = False
 
     def sizes_to_try(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
-        """One size."""
+        """Return the least size."""
         return (least,)
 
     def preferred_sizes(self, facts: ElasticFacts) -> tuple[SizeChoice, ...]:
-        """Nothing in advance."""
+        """Return no size in advance."""
         return ()
 
 
 class GenerousSizer:
-    """As much as fits, halving the surplus down to the least: fastest single task."""
+    """Sizer that takes as much as fits, halving the surplus down to the least: fastest single task."""
 
     name = "generous"
     takes_advice = False
 
     def sizes_to_try(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
-        """``most``, then half of the surplus over ``least``, and so on."""
+        """Return ``most``, then ``least`` plus half of the surplus, and so on."""
         sizes: list[Resources] = []
         surplus = most.minus(least) if most is not None else Resources()
         while surplus != Resources():
@@ -44,11 +43,11 @@ class GenerousSizer:
         return (*sizes, least)
 
     def preferred_sizes(self, facts: ElasticFacts) -> tuple[SizeChoice, ...]:
-        """Nothing in advance."""
+        """Return no size in advance."""
         return ()
 
 
 SIZERS: Final[dict[str, type[Sizer]]] = {
     sizer.name: sizer for sizer in (LeastSizer, GenerousSizer, PricedSizer, NetworkSizer)
 }
-"""Every sizer by its name."""
+"""Sizers by name."""

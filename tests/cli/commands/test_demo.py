@@ -35,7 +35,7 @@ def test_promises_are_kept_and_work_is_done(seed: int) -> None:
 def test_the_story_happens(report: DemoReport) -> None:
     told = " ".join(it.text for it in report.happenings)
     assert "east crashes" in told
-    assert "west adopts the jobs of east" in told
+    assert "west takes over the unfinished jobs of east" in told
     assert "to make room for more urgent work" in told
     assert "east starts, epoch 2" in told
     assert [it.at for it in report.happenings] == sorted(it.at for it in report.happenings)
@@ -91,6 +91,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], report:
     file = tmp_path / "report.json"
     assert run(["demo", "--why", "report", "--json", str(file)]) == ExitCode.OK
     said = capsys.readouterr().out
-    assert "Why report ran where it did" in said
+    assert "Why report ran where it ran" in said
     assert "kept  no node is ever over-committed" in said
     assert msgspec.json.decode(file.read_bytes(), type=DemoReport) == report

@@ -99,7 +99,7 @@ def test_a_running_member_is_refused_before_the_question(
         assert f"is in use by process {os.getpid()}; stop it first" in told.err
         assert "Go on?" not in told.out + told.err
         assert run(["journal", "verify", "b1"]) == ExitCode.OK
-        assert "b1 runs: what it is writing now was not judged." in capfd.readouterr().out
+        assert "b1 runs: what it is writing now was not checked." in capfd.readouterr().out
     finally:
         journal.close()
 
@@ -161,11 +161,11 @@ def test_words_of_every_kind() -> None:
     whole = Repaired((5, 9), 4, 9, None, False, (1, 4), ("1.seg", "2.seg"), "damaged-1")
     assert repaired_words("b", whole) == (
         "The journal of b can be used again. Kept: snapshot 4 and records 5 to 9. Nothing is lost: the state "
-        "is complete. What records 1 to 4 did is kept in the snapshot; one by one they cannot be read any "
-        "more. Set aside in damaged-1, inside the journal: 1.seg, 2.seg."
+        "is complete. The snapshot keeps what records 1 to 4 did; these records are unreadable "
+        "now. Set aside in damaged-1, inside the journal: 1.seg, 2.seg."
     )
     open_end = Repaired(None, None, 0, (1, 1), True, None, ("1.seg",), "damaged-1")
     told = repaired_words("b", open_end)
     assert "Kept: no record. Lost, with all they did: record 1, and perhaps more" in told
     unknown = Repaired((1, 3), None, 3, None, True, None, ("1.seg",), "damaged-1")
-    assert "cannot be told: the end is too damaged." in repaired_words("b", unknown)
+    assert "is unknown: the end is too damaged." in repaired_words("b", unknown)

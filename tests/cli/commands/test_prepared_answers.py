@@ -150,7 +150,7 @@ def test_a_job_that_is_not_there(canned: CannedLeague, words: list[str], capsys:
 @pytest.mark.parametrize("text", ["seven", "7", "01-7", "1-7.x"])
 def test_what_is_no_job(words: list[str], text: str, capsys: Captured) -> None:
     assert run([*words, text]) == ExitCode.USAGE
-    assert "is no job; one looks like 1-7" in capsys.readouterr().err
+    assert "is not a job id. An id looks like 1-7" in capsys.readouterr().err
 
 
 # --- submitting --------------------------------------------------------------------------------------------

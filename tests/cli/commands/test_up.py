@@ -54,7 +54,7 @@ def test_a_changed_file_counts_and_the_ports_stay(home: Home, source: Path) -> N
 def test_another_league_does_not_take_the_place_of_one_that_is_there(home: Home, source: Path) -> None:
     league_of(home, source, 1, 1, 1)
     source.write_text("league: other\n" + FILE % "ann")
-    with pytest.raises(LeagueError, match="has another one, 'local'"):
+    with pytest.raises(LeagueError, match="has another league, 'local'"):
         league_of(home, source, 1, 1, 1)
 
 
@@ -162,7 +162,7 @@ def test_down_does_not_guess(home: Home, two: Home, capfd: pytest.CaptureFixture
     assert run([*words, "three"]) == ExitCode.CONFIG
     save_context("far", Context("far", credentials=str(home.path.parent)))
     assert run([*words, "far"]) == ExitCode.CONFIG
-    assert "does not live on this machine" in capfd.readouterr().err
+    assert "is not on this machine" in capfd.readouterr().err
     assert home.path.exists()
     assert two.path.exists()
     assert (home.path.parent / "league.yaml").is_file()  # which does not make it a home
@@ -195,7 +195,7 @@ def test_a_python_that_tasks_may_not_run_is_told(
     folder.chmod(0o700)
     problem = task_user.python_problem(league)
     assert problem is not None
-    assert f"nobody, who may not use {folder}." in problem
+    assert f"nobody, which cannot use {folder}." in problem
     assert "--user" in problem
     os.chown(folder, pwd.getpwnam("nobody").pw_uid, 0)
     assert task_user.python_problem(league) is None

@@ -1,1 +1,1 @@
-"""Commands of ``hanse``, a module for each family, imported when one of them is used."""
+"""Commands of ``hanse``: one module per family, imported when one of its commands runs."""

@@ -1,5 +1,5 @@
-"""``hanse access``: tokens with which people and programs use a league's doors without a certificate, and the
-end of what people were given."""
+"""``hanse access``: access tokens, with which people and programs use the HTTP API without a certificate, and
+the revocation of people."""
 
 from contextlib import closing
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SERIALS_PER_REQUEST: Final = 1_000
 NAMES_SHOWN_MAX: Final = 3
-"""Names that look like a misspelt one."""
+"""Similar names suggested for a misspelt one."""
 
 _home = click.option(
     "--home", type=click.Path(path_type=Path, file_okay=False), required=True, envvar="HANSE_HOME",
@@ -41,9 +41,9 @@ _home = click.option(
 
 @click.group()
 def access() -> None:
-    """Access tokens: for curl, scripts and programs that show no certificate; and revoking people.
+    """Create and list access tokens for programs without a certificate; revoke people.
 
-    Doors take them as 'Authorization: Bearer TOKEN'. Only their bearers have them: they are shown once.
+    The HTTP API takes them as 'Authorization: Bearer TOKEN'. A token is shown once and not stored.
     """
 
 
@@ -53,16 +53,16 @@ def access() -> None:
 @click.option("--role", type=click.Choice([str(role) for role in PEOPLE]), required=True)
 @click.option(
     "--days", type=click.IntRange(1, ACCESS_DAYS_MAX), default=ACCESS_DAYS, show_default=True,
-    help="How long it is good.",
+    help="Days until it expires.",
 )  # fmt: skip
 @click.option(
     "--into", type=click.Path(path_type=Path, dir_okay=False), default=None,
-    help="A new file for it, for you alone, instead of the screen.",
+    help="Write it to this new file, readable by you alone, instead of the screen.",
 )  # fmt: skip
 def create(home: Path, name: str, role: str, days: int, into: Path | None) -> None:
-    """Make a token for NAME and print it, or keep it in a file."""
+    """Create a token for NAME and print it, or write it to a file."""
     if into is not None and into.exists():
-        raise click.ClickException(f"{into} is there already, and is left as it is; choose another file")
+        raise click.ClickException(f"{into} exists already and was not changed; choose another file")
     try:
         token = _ledger(home).create(Role(role), name, days)
     except AccessError as error:
@@ -80,10 +80,10 @@ def create(home: Path, name: str, role: str, days: int, into: Path | None) -> No
 @access.command("list")
 @_home
 def listed(home: Path) -> None:
-    """List the tokens that have not expired, then the names that were revoked.
+    """List the tokens that have not expired, then the revoked names.
 
-    Not the tokens themselves, which nobody keeps. Of a revoked name the certificates have ended too, up to
-    the time that is shown.
+    The tokens themselves are not stored. The certificates of a revoked name are revoked too, up to the time
+    shown.
     """
     try:
         given, names = _ledger(home).listed(), _ledger(home).names()
@@ -92,7 +92,7 @@ def listed(home: Path) -> None:
     for one in given:
         click.echo(_line(one))
     for name, until in names.items():
-        click.echo(f"{name}  all that was given until {_moment(until)}  revoked")
+        click.echo(f"{name}  everything made until {_moment(until)}  revoked")
 
 
 @access.command("revoke")
@@ -103,16 +103,16 @@ def listed(home: Path) -> None:
     "Default: ask a broker of the current context, as an admin.",
 )  # fmt: skip
 @click.argument("name")
-@click.option("--serial", default="", help="Only the token whose serial begins so; see 'hanse access list'.")
-@click.option("--yes", is_flag=True, help="Also if NAME is your own: this ends what you ask with.")
-@click.option("--unknown", is_flag=True, help="Also if nobody who can be asked has heard of NAME.")
+@click.option("--serial", default="", help="Only the token with this serial prefix; see 'hanse access list'.")
+@click.option("--yes", is_flag=True, help="Revoke also your own NAME, and so your own certificate.")
+@click.option("--unknown", is_flag=True, help="Revoke also a NAME that no reachable broker knows.")
 def revoke(home: Path | None, name: str, serial: str, yes: bool, unknown: bool) -> None:
-    """End everything that NAME has until now, at every door of the league.
+    """Revoke everything that NAME has until now, everywhere in the league.
 
     That is: access tokens, certificates of people, and join tokens that were not used. What is made for NAME
-    afterwards is good, and a member of the league that is called NAME goes on. A door that cannot be reached
-    now is told as soon as it can be. A NAME that neither the brokers nor the home know is refused: it may be
-    misspelt.
+    afterwards is good, and a member of the league that is called NAME goes on. A machine that cannot be
+    reached now learns of the revocation as soon as it can be reached. A NAME that neither the brokers nor the
+    home know is refused: it may be misspelt.
     """
     if home is not None and Home(home.absolute()).has_authority:
         place = Home(home.absolute())
@@ -132,18 +132,18 @@ def revoke(home: Path | None, name: str, serial: str, yes: bool, unknown: bool) 
 
 
 class KeptError(CommandError):
-    """Whoever was about to revoke themselves has thought better of it."""
+    """Refusal of a person to revoke their own certificate."""
 
 
 class UnknownNameError(CommandError):
-    """Nobody has heard of whom to revoke."""
+    """Unknown name in a revocation."""
 
 
 def _must_be_known(name: str, names: set[str], silent: dict[str, str]) -> None:
-    """Refuse a name that nobody knows, with those that look like it."""
+    """Refuse a name that is not known, and suggest similar ones."""
     if name in names:
         return
-    from difflib import get_close_matches  # noqa: PLC0415  only a slip of the pen needs it
+    from difflib import get_close_matches  # noqa: PLC0415  only a misspelt name needs it
 
     near = get_close_matches(name, sorted(names), n=NAMES_SHOWN_MAX)
     who = f"did you mean {' or '.join(near)}? " if near else ""
@@ -156,7 +156,7 @@ def _must_be_known(name: str, names: set[str], silent: dict[str, str]) -> None:
 
 
 def _asked(client: "Client", name: str, yes: bool) -> "RevokeAnswer":
-    """Let a broker revoke a name; who asks for their own end is asked once more."""
+    """Ask a broker to revoke a name; ask for confirmation if it is the caller's own."""
     from hanse.client.client import OwnNameError  # noqa: PLC0415  only this asks the league
 
     try:
@@ -167,11 +167,11 @@ def _asked(client: "Client", name: str, yes: bool) -> "RevokeAnswer":
 
 
 def _confirm(problem: str) -> None:
-    """Go on only if somebody says so; a program says it with ``--yes``."""
+    """Ask for confirmation; a program confirms with ``--yes``."""
     text = "In the home of a broker, 'hanse renew --anew' makes a new certificate. Go on?"
     try:
         agreed = click.confirm(f"{problem[:1].upper()}{problem[1:]}.\n{text}", err=True)
-    except click.Abort:  # nobody is there to ask
+    except click.Abort:  # no terminal to ask
         agreed = False
         click.echo(err=True)
     if not agreed:
@@ -179,10 +179,10 @@ def _confirm(problem: str) -> None:
 
 
 def _revoke_at_home(home: Home, name: str, yes: bool, unknown: bool) -> None:
-    """Let a broker spread it, and write it down where tokens are made: in this order, because afterwards the
-    doors of this machine do not take a certificate of that name, which may be the one that asks."""
+    """Ask a broker to spread the revocation, then write it where tokens are made: in this order, because
+    afterwards this machine refuses a certificate of that name, which may be the caller's."""
     if not yes and name == _holder(home):
-        _confirm(f"this ends the certificate in {home.person(PERSON)}, with which you ask")
+        _confirm(f"this ends the certificate in {home.person(PERSON)}, which you are using")
         yes = True
     try:
         known = {*people_of(home), *_ledger(home.path).names()}
@@ -210,7 +210,7 @@ def _revoke_at_home(home: Home, name: str, yes: bool, unknown: bool) -> None:
     except AccessError as error:
         raise click.ClickException(str(error)) from None
     click.echo(
-        f"{_everything(name)} is revoked ({len(ended)} of the tokens made here). The doors of this machine "
+        f"{_everything(name)} is revoked ({len(ended)} of the tokens made here). The servers of this machine "
         "refuse it from now on."
     )
     if isinstance(answer, CommandError):
@@ -219,7 +219,7 @@ def _revoke_at_home(home: Home, name: str, yes: bool, unknown: bool) -> None:
 
 
 def _revoke_tokens(home: Home, name: str, serial: str) -> None:
-    """Write down the end of single tokens where they are made, then let a broker spread it."""
+    """Write the revocation of single tokens where they are made, then ask a broker to spread it."""
     from hanse.client.client import Client  # noqa: PLC0415  only this asks the league
 
     try:
@@ -228,7 +228,7 @@ def _revoke_tokens(home: Home, name: str, serial: str) -> None:
         raise click.ClickException(str(error)) from None
     if not ended:
         raise click.ClickException(f"there is no such token of {name!r} to revoke; see 'hanse access list'")
-    click.echo(f"{len(ended)} of {name}'s tokens revoked. The doors of this machine refuse them from now on.")
+    click.echo(f"{len(ended)} of {name}'s tokens revoked. The servers of this machine refuse them now.")
     serials = [access.serial for access in ended]
     try:
         with closing(_doors(home)) as doors:
@@ -241,9 +241,9 @@ def _revoke_tokens(home: Home, name: str, serial: str) -> None:
 
 def _untold(error: CommandError) -> CommandError:
     return CommandError(
-        f"no broker could be asked to tell the other machines: {error.message}",
+        f"no broker could spread the revocation to other machines: {error.message}",
         error.status,
-        "a broker on this machine tells them when it starts, or when it is next asked by a person",
+        "a broker on this machine tells them when it starts, or at the next request of a person",
     )
 
 
@@ -252,7 +252,7 @@ def _everything(name: str) -> str:
 
 
 def _holder(home: Home) -> str:
-    """Whose certificate the commands show in a league's own home; empty if there is none to be read."""
+    """Return the name in the certificate of the commands in a league's home; empty if it cannot be read."""
     try:
         identity = Credentials(home.person(PERSON)).certificate().identity
     except (OSError, ValueError):
@@ -267,7 +267,7 @@ def _doors(home: Home) -> "Doors":
 
 
 def _own_context(home: Home) -> Context:
-    """The league as its founder reaches it."""
+    """Return the context of the league's founder."""
     from hanse.live.config.league import LeagueError  # noqa: PLC0415  only this asks the league
     from hanse.live.config.league_file import load  # noqa: PLC0415  as above
 
@@ -280,10 +280,10 @@ def _own_context(home: Home) -> Context:
 
 
 def _tell(answer: "RevokeAnswer") -> None:
-    """Who has heard of it."""
+    """Print which members refuse the revoked name."""
     click.echo(f"Refused from now on by: {', '.join(answer.told)}")
     if answer.owed:
-        click.echo(f"Not reached; told as soon as they are back: {', '.join(answer.owed)}")
+        click.echo(f"Not reached; informed as soon as they answer: {', '.join(answer.owed)}")
 
 
 def _ledger(home: Path) -> AccessLedger:
@@ -295,7 +295,7 @@ def _ledger(home: Path) -> AccessLedger:
 
 
 def _line(given: Given) -> str:
-    """A token in a list."""
+    """Format a token as a line of a list."""
     access = given.access
     state = "revoked" if given.revoked else f"until {_moment(access.expires)}"
     return f"{access.name}  {access.role}  {access.serial[:12]}  {state}"

@@ -20,9 +20,9 @@ _home = click.option(
 @click.argument("member")
 @click.option("--to", "target", type=click.Path(path_type=Path), required=True, help="The file to write.")
 def backup_command(home: Path, member: str, target: Path) -> None:
-    """Write a backup of MEMBER to a file, also while it runs; 'authority' for the league's authority.
+    """Back up MEMBER to a file, also while it runs; 'authority' for the league's authority.
 
-    There are keys in it: keep it as you keep them.
+    The file contains keys: protect it as you protect them.
     """
     try:
         manifest = back_up(Home(home), member, target)
@@ -36,10 +36,10 @@ def backup_command(home: Path, member: str, target: Path) -> None:
 @_home
 @click.argument("source", metavar="FILE", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 def restore_command(home: Path, source: Path) -> None:
-    """Put a backup back. What is there is set aside; tasks that run are left alone.
+    """Restore a backup. Present files are set aside; running tasks are left alone.
 
-    A member that has said more since than the backup knows does not start under its name again: its peers
-    notice, and adopt its work.
+    A member that has acted since the backup does not start under its name again: its peers notice, and take
+    over its work.
     """
     try:
         done = restore(Home(home), source)
@@ -52,8 +52,8 @@ def restore_command(home: Path, source: Path) -> None:
     if done.lost:
         click.echo(
             f"\n{name} had {done.lost} more records, so it will not start under this name: its peers "
-            "remember what it has forgotten. Let them adopt its work, and bring it back under a new name at "
+            "know what it has lost. Let them take over its work, and add it under a new name at "
             "the end of the league file."
         )
     elif name != AUTHORITY:
-        click.echo("Start it: its peers are asked whether they remember more of it before it acts.")
+        click.echo("Start it: before it acts, it asks its peers whether they know more of it.")

@@ -1,4 +1,4 @@
-"""``hanse chaos``: leagues of the real machines under faults, many seeds, in search of broken promises."""
+"""``hanse chaos``: simulated leagues under faults, many seeds, in search of broken promises."""
 
 import os
 import sys
@@ -25,9 +25,9 @@ VIOLATIONS_SHOWN_MAX = 20
 )
 @click.option("--first-seed", type=click.IntRange(0), default=0, show_default=True, help="The first of them.")
 @click.option("--seed", type=click.IntRange(0), help="Run only this one.")
-@click.option("--explain", "explained", is_flag=True, help="With --seed: tell the story of one task.")
+@click.option("--explain", "explained", is_flag=True, help="With --seed: print the story of one task.")
 @click.option(
-    "--task", help="With --explain: the task, such as 2-17.3; default: the violation's or the busiest."
+    "--task", help="With --explain: the task, such as 2-17.3; default: that of the violation, or the busiest."
 )
 @click.option("--marks", is_flag=True, help="Print how often each rare branch was reached.")
 @click.option("--jobs", type=click.IntRange(1), help="Processes to use; default: as many as there are cores.")
@@ -44,7 +44,7 @@ def chaos(
     jobs: int | None,
     file: Path | None,
 ) -> None:
-    """Try to break a simulated league, and tell which promises it broke.
+    """Inject faults into simulated leagues and report broken promises.
 
     Every seed is a whole league with its own faults. The same seed gives the same run and the same digest
     everywhere. Ends with status 1 if any promise was broken.
@@ -101,7 +101,7 @@ def _report(out: Console, results: list[Result]) -> int:
     out.print(f"{len(results)} seeds, {tasks:,} tasks, {events:,} events, {hours:.1f} simulated hours")
     out.print(
         f"{cpu:.1f} CPU-seconds, {events / cpu:,.0f} events per CPU-second handed to machines, "
-        f"{happened / cpu:,.0f} with what happens outside them"
+        f"{happened / cpu:,.0f} including events outside them"
     )
     out.print(f"digest: {whole_digest(results)}")
     out.print(f"{len(bad)} violations")
@@ -127,7 +127,7 @@ def _explain(out: Console, seed: int, task: str | None) -> int:
     if task is not None:
         parsed = parse_task(task)
         if parsed is None:
-            raise click.UsageError(f"--task: {task!r} is no task; write it like 2-17.3")
+            raise click.UsageError(f"--task: {task!r} is not a task id; write it like 2-17.3")
         subject = parsed
     begun = monotonic()
     result, lines = explain(seed, standard_factories(), subject)

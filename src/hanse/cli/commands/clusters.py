@@ -1,4 +1,4 @@
-"""``hanse status``, ``clusters`` and ``nodes``: the league and its parts."""
+"""``hanse status``, ``clusters`` and ``nodes``: the state of the league and its parts."""
 
 from collections.abc import Collection
 from contextlib import suppress
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from hanse.client.responses import ClusterAnswer, ClusterDetail, DrainFacts, LeagueAnswer, NodeAnswer
 
 DRAINS_SHOWN_MAX: Final = 8
-"""Drains of one cluster that are told in sentences."""
+"""Drains of one cluster that are described in sentences."""
 NODES_NAMED_MAX: Final = 8
-"""In one sentence."""
+"""Nodes named in one sentence."""
 STATES: Final = ("blocked", "queued", "placed", "running", "succeeded", "failed", "cancelled")
 
 
@@ -27,10 +27,10 @@ STATES: Final = ("blocked", "queued", "placed", "running", "succeeded", "failed"
 @league_options
 @click.pass_context
 def status(ctx: click.Context, /, as_json: bool) -> None:
-    """Show how the league is: its brokers, its clusters, its jobs.
+    """Show the state of the league: its brokers, its clusters, its jobs.
 
     Ends with 1 if a broker does not answer, a cluster is out of reach or a member may not act, and with 69 if
-    nobody answers.
+    no broker answers.
     """
     with league() as client:
         answers, silent = client.every_league()
@@ -46,8 +46,8 @@ def status(ctx: click.Context, /, as_json: bool) -> None:
 
 
 def _together(answers: "dict[str, LeagueAnswer]") -> "LeagueAnswer":
-    """The first broker's answer, with what the one with the newest league file says of other files, and with
-    the fenced members of all brokers: these tell only those who were there."""
+    """Return the first broker's answer, with the other files that the broker with the newest league file
+    lists, and with the fenced members of all brokers: each knows only those of its time."""
     import msgspec  # noqa: PLC0415  help need not wait for it
 
     newest = max(answers.values(), key=lambda answer: answer.file_version)
@@ -125,7 +125,7 @@ def _draw_status(
 @click.command("clusters")
 @league_options
 def clusters(as_json: bool) -> None:
-    """List the clusters: what they have, what is free, and when they were last heard of."""
+    """List the clusters: their resources, what is free, and when they were last heard of."""
     with league() as client:
         answer = client.league()
         details = _own_words(client, answer.clusters)
@@ -143,31 +143,31 @@ def clusters(as_json: bool) -> None:
 
 
 def _own_words(client: "Client", found: "tuple[ClusterAnswer, ...]") -> "dict[str, ClusterDetail]":
-    """What clusters say of themselves. Those that a broker does not reach are not asked."""
+    """Fetch the details of reachable clusters from the clusters themselves."""
     from hanse.client.transport import SilentError  # noqa: PLC0415  help need not wait for it
 
     details: dict[str, ClusterDetail] = {}
     for one in found:
         if one.reachable:
-            with suppress(SilentError):  # then a broker's word must do
+            with suppress(SilentError):  # then the broker's data is used
                 details[one.name] = client.cluster(one.name, one.door)
     return details
 
 
 def _count_withheld(detail: "ClusterDetail | None") -> int:
-    """How many nodes those who run the cluster keep from the league, by the cluster's own word."""
+    """Count the nodes that the cluster's operators keep from the league, as the cluster reports them."""
     return sum(node.withheld != "" for node in detail.nodes) if detail is not None else 0
 
 
 def _draining(detail: "ClusterDetail | None") -> int:
-    """Nodes of a cluster that take no new tasks."""
+    """Count the nodes of a cluster that take no new tasks."""
     return sum(node.draining is True for node in detail.nodes) if detail is not None else 0
 
 
 def _clusters_json(
     found: "tuple[ClusterAnswer, ...]", details: "dict[str, ClusterDetail]"
 ) -> list[dict[str, Any]]:
-    """A broker's words on each cluster, and the cluster's own where it answers (else null)."""
+    """Return a broker's data on each cluster, and the cluster's own where it answers (else null)."""
     import msgspec  # noqa: PLC0415  as above
 
     rows: list[dict[str, Any]] = []
@@ -188,12 +188,12 @@ Drains = dict[str, "tuple[DrainFacts, ...]"]
 
 
 def _drains(found: "tuple[ClusterAnswer, ...]", details: "dict[str, ClusterDetail]") -> Drains:
-    """The drains of each cluster, by its own word or else a broker's."""
+    """Return the drains of each cluster, as it reports them or else as a broker does."""
     return {one.name: details[one.name].drains if one.name in details else one.drains for one in found}
 
 
 def _drain_sentences(found: Drains) -> list[str]:
-    """Why, by whom, since and until when parts of the league are drained."""
+    """Return sentences with the reason, the person and the times of each drain."""
     sentences = []
     for name, drains in found.items():
         for drain in drains[:DRAINS_SHOWN_MAX]:
@@ -215,7 +215,7 @@ def _clusters_table(
     fenced: Collection[str] = (),
     differing: Collection[str] = (),
 ) -> "RenderableType":
-    """``fenced``: members that may not act; ``differing``: those with another league file."""
+    """Return a table. ``fenced``: members that may not act; ``other_files``: those with another file."""
     from rich.markup import escape  # noqa: PLC0415  only to draw
 
     from hanse.cli.formatting import cpus_free, gpus_free, memory_free, span_text  # noqa: PLC0415  as above
@@ -248,9 +248,9 @@ def _clusters_table(
 @click.argument("names", nargs=-1, metavar="[CLUSTER...]")
 @league_options
 def nodes(names: tuple[str, ...], as_json: bool) -> None:
-    """List the nodes of all clusters, or of some, as the clusters themselves see them.
+    """List the nodes of all clusters, or of some, as the clusters report them.
 
-    Of a cluster that does not answer, the nodes are shown as a broker last heard of them.
+    Nodes of a cluster that does not answer are shown as a broker last knew them.
     """
     with league() as client:
         rows, drains = _nodes(client, names)
@@ -265,7 +265,7 @@ def nodes(names: tuple[str, ...], as_json: bool) -> None:
 
 
 def _nodes(client: "Client", names: tuple[str, ...]) -> "tuple[list[NodeAnswer], Drains]":
-    """Every node, and the drains, by the word of its own cluster, or of a broker where that is silent."""
+    """Fetch all nodes and drains from each cluster, or from a broker where the cluster does not answer."""
     import msgspec  # noqa: PLC0415  help need not wait for it
 
     from hanse.client.transport import SilentError  # noqa: PLC0415  as above
@@ -287,7 +287,7 @@ def _nodes(client: "Client", names: tuple[str, ...]) -> "tuple[list[NodeAnswer],
             rows += [msgspec.structs.replace(node, cluster=name) for node in found.nodes]
             drains[name] = found.drains
         except SilentError as error:
-            warn(f"{name} does not answer ({error}); its nodes are shown as a broker last heard of them")
+            warn(f"{name} does not answer ({error}); its nodes are shown as a broker last knew them")
             rows += client.nodes(name).nodes
     return rows, drains
 
@@ -317,7 +317,7 @@ def _nodes_table(rows: "list[NodeAnswer]") -> "RenderableType":
 
 
 def _withheld(rows: "list[NodeAnswer]") -> list[str]:
-    """Why nodes are not for the league, a sentence for each reason, in the order of their first nodes."""
+    """Return a sentence for each reason why nodes are withheld, in the order of their first nodes."""
     nodes: dict[tuple[str, str], list[str]] = {}
     for one in rows:
         if one.withheld:
@@ -329,5 +329,5 @@ def _withheld(rows: "list[NodeAnswer]") -> list[str]:
 
 
 def _written(value: object) -> str:
-    """An attribute as conditions write it."""
+    """Format an attribute as conditions write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""``hanse config`` and ``hanse completion``: which league commands speak to, and help for the shell."""
+"""``hanse config`` and ``hanse completion``: the league that commands use, and shell completion."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from hanse.client.exit_codes import ExitCode
 
 @click.group("config")
 def config() -> None:
-    """Show and choose the league that commands speak to."""
+    """Show and choose the league that commands use."""
 
 
 @config.command("view")
@@ -44,7 +44,7 @@ def view(as_json: bool) -> None:
 @config.command("contexts")
 @json_option
 def list_contexts(as_json: bool) -> None:
-    """List the contexts; the current one is marked."""
+    """List the contexts and mark the current one."""
     known = contexts.load()
     if as_json:
         print_json({"current": known.current, "contexts": list(known.contexts)})
@@ -59,27 +59,27 @@ def list_contexts(as_json: bool) -> None:
 @config.command("use")
 @click.argument("name", shell_complete=lambda _ctx, _param, word: offered(contexts.load().contexts, word))
 def use(name: str) -> None:
-    """Speak to the league of the context NAME from now on."""
+    """Use the league of the context NAME from now on."""
     contexts.use_context(name)
-    click.echo(f"now speaking to '{name}'")
+    click.echo(f"now using '{name}'")
 
 
 @config.command("set")
 @click.argument("name", shell_complete=lambda _ctx, _param, word: offered(contexts.load().contexts, word))
-@click.option("--broker", "brokers", multiple=True, metavar="HOST:PORT", help="Door of a broker; repeatable.")
+@click.option("--broker", "brokers", multiple=True, metavar="HOST:PORT", help="HTTP address of a broker.")
 @click.option(
     "--ca", type=click.Path(path_type=Path, dir_okay=False),
-    help="The certificate of the league's authority, 'ca.pem': whom to believe.",
+    help="Certificate of the league's authority, 'ca.pem', to trust.",
 )  # fmt: skip
 @click.option(
     "--token-file", type=click.Path(path_type=Path, dir_okay=False),
-    help="A file with an access token, for you alone (mode 600): shown instead of a certificate.",
+    help="File with an access token, readable by you alone (mode 600): used instead of a certificate.",
 )  # fmt: skip
-@click.option("--no-token", is_flag=True, help="Show the context's certificate again.")
+@click.option("--no-token", is_flag=True, help="Use the context's certificate again.")
 def set_context(
     name: str, brokers: tuple[str, ...], ca: Path | None, token_file: Path | None, no_token: bool
 ) -> None:
-    """Make the context NAME, or change it, and choose it.
+    """Create or change the context NAME, and choose it.
 
     \b
     A league elsewhere, for which you have an access token and no certificate:
@@ -88,9 +88,9 @@ def set_context(
       hanse config set far --token-file other.token
       hanse config set near --no-token
 
-    A token in $HANSE_TOKEN goes before that of the context.
+    A token in $HANSE_TOKEN takes precedence over that of the context.
     """
-    from hanse.client import context_builder  # noqa: PLC0415  only this asks anybody
+    from hanse.client import context_builder  # noqa: PLC0415  only this contacts a league
 
     if no_token and token_file is not None:
         raise click.UsageError("--token-file and --no-token exclude each other")
@@ -106,33 +106,33 @@ def set_context(
         context = _with_token(name, known, file, no_token)
     contexts.save_context(name, context, make_current=True)
     shown = f"with the token in {context.token}" if context.token else "with a certificate"
-    click.echo(f"now speaking to '{name}', the league '{context.league}', {shown}")
+    click.echo(f"now using '{name}', the league '{context.league}', {shown}")
 
 
 def _with_token(name: str, known: Context, file: Path | None, no_token: bool) -> Context:
-    """A context that shows another token, or none."""
+    """Return the context with another token, or none."""
     from hanse.security.credentials import IDENTITY_FILE  # noqa: PLC0415  only this needs it
 
     if no_token:
         if not (Path(known.credentials) / IDENTITY_FILE).is_file():
             raise CommandError(
-                f"'{name}' has no certificate to show instead of the token",
+                f"'{name}' has no certificate to use instead of the token",
                 ExitCode.CONFIG,
                 "give it another token with --token-file, or join the league with 'hanse join'",
             )
         return msgspec.structs.replace(known, token="")
     if file is None:
         raise click.UsageError(
-            "what is to be set? --token-file FILE, --no-token, or --broker, --ca and a token"
+            "nothing to set. Give --token-file FILE, --no-token, or --broker, --ca and a token"
         )
-    Token(f"in {file}", path=file).text()  # refused now, and not at the next command
+    Token(f"in {file}", path=file).text()  # refuse a bad token now, not at the next command
     return msgspec.structs.replace(known, token=str(file))
 
 
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print a script that teaches SHELL to complete hanse's commands, jobs and clusters.
+    """Print a script with which SHELL completes hanse's commands, jobs and clusters.
 
     \b
       bash  eval "$(hanse completion bash)"        in ~/.bashrc
@@ -141,7 +141,7 @@ def completion(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class  # noqa: PLC0415  only this needs it
 
-    from hanse.cli.main import hanse  # noqa: PLC0415  the root imports its commands, not the other way round
+    from hanse.cli.main import hanse  # noqa: PLC0415  the root imports its commands
 
     kind = get_completion_class(shell)
     assert kind is not None, f"click completes no {shell}"

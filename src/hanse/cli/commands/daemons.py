@@ -1,4 +1,4 @@
-"""``hanse broker``, ``hanse warden`` and ``hanse runner``: one member of a league, until told to stop."""
+"""``hanse broker``, ``hanse warden`` and ``hanse runner``: one member of a league, until it is stopped."""
 
 import sqlite3
 from collections.abc import Callable
@@ -25,7 +25,7 @@ Made = Callable[[Path, Any, str], Any]
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:
-    """What all three take."""
+    """Add the options of all three commands."""
     for option in (
         click.argument("name"),
         click.option(
@@ -34,11 +34,11 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--log-level", default="info", show_default=True,
                      type=click.Choice(["debug", "info", "warning", "error"])),
-        click.option("--ready-fd", type=int, hidden=True, help="Where to say how the start goes on."),
+        click.option("--ready-fd", type=int, hidden=True, help="File descriptor for start progress."),
         click.option("--record-digests", is_flag=True,
-                     help="Keep a digest of all commands, to compare an offline replay with."),
+                     help="Keep a digest of all effects, to compare with an offline replay."),
         click.option("--founding", is_flag=True, hidden=True,
-                     help="The league is being founded: nobody can remember anything of this member."),
+                     help="The league is new: no peer can know anything of this member."),
     ):  # fmt: skip
         command = option(command)
     return command
@@ -50,7 +50,7 @@ def broker(
     name: str, home: Path, log_level: str, ready_fd: int | None, record_digests: bool, founding: bool
 ) -> None:
     """Run the broker NAME of the league in --home, in the foreground."""
-    from hanse.live.broker_daemon import BrokerDaemon  # noqa: PLC0415  NumPy and the door are slow to import
+    from hanse.live.broker_daemon import BrokerDaemon  # noqa: PLC0415  NumPy and the server import slowly
 
     _serve(partial(BrokerDaemon, digests=record_digests, founding=founding), name, home, log_level, ready_fd)
 
@@ -60,7 +60,7 @@ def broker(
 def warden(
     name: str, home: Path, log_level: str, ready_fd: int | None, record_digests: bool, founding: bool
 ) -> None:
-    """Run the warden of the cluster NAME, in the foreground. Its tasks outlive it."""
+    """Run the warden of the cluster NAME, in the foreground. Its tasks outlive the process."""
     from hanse.live.warden_daemon import WardenDaemon  # noqa: PLC0415  as above
 
     _serve(partial(WardenDaemon, digests=record_digests, founding=founding), name, home, log_level, ready_fd)
@@ -71,20 +71,20 @@ def warden(
 def runner(
     name: str, home: Path, log_level: str, ready_fd: int | None, record_digests: bool, founding: bool
 ) -> None:
-    """Run the runner NAME on a machine that is not its warden's, in the foreground."""
+    """Run the runner NAME on a machine other than its warden's, in the foreground."""
     from hanse.live.runner_daemon import RunnerDaemon  # noqa: PLC0415  as above
 
-    del record_digests, founding  # a runner's truth is its backend: there is nothing to replay
+    del record_digests, founding  # a runner's state is in its backend: there is nothing to replay
     _serve(RunnerDaemon, name, home, log_level, ready_fd)
 
 
 def _refuse_damaged(credentials: Credentials, place: Home, name: str) -> None:
-    """Leave if the member has no certificate to show."""
+    """Exit if the member has no usable certificate."""
     problem = credentials.problem()
     if problem is not None:
         raise CommandError(
-            f"{problem}. {name} cannot say who it is: move {credentials.path} away if it is there. Where the "
-            f"league was founded, 'hanse up --home {place.path}' then makes a new one; elsewhere join again "
+            f"{problem}. {name} has no valid identity: move {credentials.path} away if it exists. Where the "
+            f"league was created, 'hanse up --home {place.path}' makes a new one; elsewhere join again "
             f"with a token of 'hanse token create'",
             ExitCode.FILE,
         )
@@ -96,7 +96,7 @@ def _serve(make: Made, name: str, home: Path, log_level: str, ready_fd: int | No
     place = Home(home)
     if not place.league_file.is_file():
         raise click.ClickException(
-            f"{place.league_file} is missing; make a league with 'hanse init' or 'hanse up'"
+            f"{place.league_file} is missing; create a league with 'hanse init' or 'hanse up'"
         )
     tighten_umask()
     refuse_unsafe(place, name)
@@ -122,7 +122,7 @@ def _serve(make: Made, name: str, home: Path, log_level: str, ready_fd: int | No
     except sqlite3.Error as error:
         click.echo(
             f"hanse: the read model of {name} cannot be written: {error}. If the disk is full, make room and "
-            f"start {name} again; if not, delete {place.member(name)}/reads.sqlite*: it is built anew.",
+            f"start {name} again; if not, delete {place.member(name)}/reads.sqlite*: it is rebuilt.",
             err=True,
         )
         raise SystemExit(ExitCode.FILE) from None

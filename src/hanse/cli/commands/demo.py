@@ -1,4 +1,4 @@
-"""``hanse demo``: a simulated league places, runs and explains mixed work, and loses a broker on the way."""
+"""``hanse demo``: a simulated league places, runs and explains mixed jobs, and loses a broker."""
 
 import sys
 from pathlib import Path
@@ -14,27 +14,25 @@ from hanse.cli.demo_league import DemoDecision, DemoJob, DemoLeague, DemoReport
 from hanse.client.exit_codes import ExitCode
 
 WHY_DEFAULT = "build"
-"""The job that is explained when nobody says which."""
+"""Job that is explained by default."""
 WIDE = PIPE_WIDTH = 106
-"""Columns of a terminal that has room for the whole table, and of what is no terminal."""
+"""Columns of a terminal that has room for the whole table, and of output to a pipe."""
 DECISIONS_SHOWN_MAX = 30
-"""Decisions of that job that are printed; ``--json`` has all of all jobs."""
+"""Decisions of the job that are printed; ``--json`` has all decisions of all jobs."""
 
 
 @click.command("demo")
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Another seed, another run."
-)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the run.")
 @click.option("--why", metavar="JOB", default=WHY_DEFAULT, show_default=True, help="The job to explain.")
 @click.option(
-    "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here too."
+    "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here as JSON."
 )
 def demo(seed: int, why: str, file: Path | None) -> None:
-    """Watch a small simulated league place, run and explain mixed work.
+    """Watch a small simulated league place, run and explain mixed jobs.
 
-    Two brokers and three clusters, the real machines in virtual time: arrays, a gang, a DAG, a constraint, a
-    preemption, and a broker that dies in the middle and whose jobs the other one adopts. The same seed gives
-    the same report. Ends with status 1 if a promise was broken or an accepted job did not succeed.
+    Two brokers and three clusters run in virtual time: arrays, a gang, a DAG, a constraint, a preemption, and
+    a broker that crashes and whose jobs the other broker takes over. The same seed gives the same report.
+    Ends with status 1 if a promise was broken or an accepted job did not succeed.
     """
     league = DemoLeague(seed)
     names = [plan.spec.name for plan in league.workload.plans]
@@ -51,7 +49,7 @@ def demo(seed: int, why: str, file: Path | None) -> None:
 
 
 def succeeded(report: DemoReport) -> bool:
-    """Whether every promise was kept and every accepted job succeeded."""
+    """True if every promise was kept and every accepted job succeeded."""
     return not report.violation and all(job.outcome == "succeeded" for job in report.jobs if job.job)
 
 
@@ -66,11 +64,11 @@ def _show(out: Console, report: DemoReport, why: str) -> None:
         if job.outcome.startswith("refused"):
             out.print(f"  {escape(job.name)} was {escape(job.outcome)}")
     out.print()
-    out.print("[bold]What happened on the way[/bold] (seconds since the league was ready)")
+    out.print("[bold]Events[/bold] (seconds since the league was ready)")
     for happening in report.happenings:
         out.print(f"  {happening.at:7.2f}  {escape(happening.text)}")
     out.print()
-    out.print(f"[bold]Why {escape(why)} ran where it did[/bold] (--why JOB explains another one)")
+    out.print(f"[bold]Why {escape(why)} ran where it ran[/bold] (--why JOB explains another one)")
     decisions = [decision for decision in report.decisions if decision.job == why]
     for decision in decisions[:DECISIONS_SHOWN_MAX]:
         out.print(f"  {decision.at:7.2f}  {escape(sentence(decision))}")
@@ -80,7 +78,7 @@ def _show(out: Console, report: DemoReport, why: str) -> None:
     if report.violation:
         out.print(f"[red]A promise was broken:[/red] {escape(report.violation)}")
     else:
-        out.print("[bold]Promises, held against what really ran[/bold]")
+        out.print("[bold]Promises, checked against what ran[/bold]")
         for promise in report.promises:
             out.print(f"  kept  {escape(promise.promise)} ({escape(promise.checked)})")
     out.print()
@@ -90,7 +88,7 @@ def _show(out: Console, report: DemoReport, why: str) -> None:
 
 
 def _table(jobs: tuple[DemoJob, ...], wide: bool) -> Table:
-    """One row a job; a narrow terminal gets what matters most."""
+    """Return a table with one row per job; a narrow terminal gets the most important columns."""
     note = "waited: from submission to a task's start, on average; ended: from submission"
     table = Table(title=note, title_justify="left", title_style="dim", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     clusters = list(dict.fromkeys(cluster for job in jobs for cluster in job.places))
@@ -118,7 +116,7 @@ def _seconds(value: float | None) -> str:
 
 
 def sentence(decision: DemoDecision) -> str:
-    """A decision as a person would say it."""
+    """Describe a decision in a sentence."""
     tasks = "1 task" if decision.tasks == 1 else f"{decision.tasks} tasks"
     subject = f"{tasks} of group {decision.group}" if decision.group != "main" else tasks
     verbs = {

@@ -1,4 +1,4 @@
-"""``hanse drain`` and ``undrain``: close parts of the league to new work, with the reason, and open them."""
+"""``hanse drain`` and ``undrain``: closing parts of the league to new tasks, and reopening them."""
 
 import time
 from datetime import datetime, timedelta
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from hanse.client.responses import DrainAnswer
 
 LOOK_SECONDS: Final = 1.0
-"""Between two looks at what still runs."""
+"""Seconds between two checks of what still runs."""
 
 Places = tuple[tuple[str, int | None], ...]
 
 
 def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
-    """A time of day (the next such), or a date and a time; local unless it names its zone."""
+    """Parse a time of day (the next such), or a date and a time; local unless it names its zone."""
     if value is None:
         return None
     now = datetime.now().astimezone()
@@ -39,18 +39,18 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> da
 
 @click.command("drain")
 @click.argument("places", type=PLACE, nargs=-1, required=True, metavar="CLUSTER[/NODE]...")
-@click.option("--reason", default="", metavar="TEXT", help="Shown to whoever asks why nothing starts there.")
-@click.option("--until", metavar="TIME", callback=_moment, help="Open it by itself then: 14:30, or a date.")
-@seconds_option("--for", "Open it by itself after so long: 90s, 2h.")
-@click.option("--wait", "wait", is_flag=True, help="Return when nothing runs there any more.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason shown to users whose jobs wait.")
+@click.option("--until", metavar="TIME", callback=_moment, help="End the drain then: 14:30, or a date.")
+@seconds_option("--for", "End the drain after this time: 90s, 2h.")
+@click.option("--wait", "wait", is_flag=True, help="Wait until nothing runs there.")
 @league_options
 def drain(
     places: Places, reason: str, until: datetime | None, wait: bool, as_json: bool, **options: float | None
 ) -> None:
-    """Let no new task onto a cluster or a node. What runs there goes on to its end.
+    """Stop new tasks from starting on a cluster or a node. Running tasks run to their end.
 
-    It stays so until 'hanse undrain', or until the time of --until or --for. Who asked for it, when and why
-    is kept by the cluster, and told by 'hanse clusters', 'nodes', 'status', 'why' and 'plan'.
+    The drain lasts until 'hanse undrain', or until the time of --until or --for. The cluster keeps who asked
+    for it, when and why; 'hanse clusters', 'nodes', 'status', 'why' and 'plan' show it.
     """
     from hanse.model.drains import reason_problem  # noqa: PLC0415  help need not wait for it
 
@@ -59,7 +59,7 @@ def drain(
         raise click.UsageError("--until and --for exclude each other.")
     end = until.timestamp() if until is not None else None if span is None else time.time() + span
     if end is not None and end <= time.time():
-        raise click.UsageError("The end of a drain lies in the future.")
+        raise click.UsageError("The end of a drain must be in the future.")
     problem = reason_problem(reason)
     if problem is not None:
         raise click.UsageError(f"--reason: {problem}.")
@@ -79,7 +79,7 @@ def drain(
 @click.argument("places", type=PLACE, nargs=-1, required=True, metavar="CLUSTER[/NODE]...")
 @league_options
 def undrain(places: Places, as_json: bool) -> None:
-    """Open a cluster or a node again that was drained."""
+    """Let tasks start again on a drained cluster or node."""
     wanted = _sorted_out(places)
     with league() as client:
         answers = _set_drain(client, wanted, False)
@@ -90,7 +90,7 @@ def undrain(places: Places, as_json: bool) -> None:
 
 
 def _sorted_out(places: Places) -> dict[str, list[int] | None]:
-    """The nodes that are meant of each cluster; None: all of them."""
+    """Return the nodes of each cluster; None means all of them."""
     wanted: dict[str, list[int] | None] = {}
     for cluster, node in places:
         known = wanted.setdefault(cluster, [])
@@ -135,7 +135,7 @@ def _tell(answers: "list[DrainAnswer]", wanted: dict[str, list[int] | None], wha
 
 
 def _await_empty(client: "Client", cluster: str, numbers: list[int] | None) -> None:
-    """Return when none of these nodes runs anything, telling each change of their number."""
+    """Wait until none of these nodes runs a task; print each change of the number."""
     from hanse.client.transport import SilentError  # noqa: PLC0415  help need not wait for it
 
     told = -1
@@ -146,7 +146,7 @@ def _await_empty(client: "Client", cluster: str, numbers: list[int] | None) -> N
             raise CommandError(
                 f"the cluster {cluster} does not answer any more: {error}",
                 ExitCode.UNAVAILABLE,
-                "it stays drained; ask again with the same command when its warden runs",
+                "it stays drained; repeat the command when its warden runs",
             ) from None
         places = [node for node in detail.nodes if numbers is None or node.node in numbers]
         running = sum(node.running or 0 for node in places)

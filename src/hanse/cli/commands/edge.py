@@ -1,7 +1,4 @@
-"""Commands of edge learning.
-
-``train edge``, ``eval edge``, ``report edge``. Mounted by the command line of the product.
-"""
+"""Commands of edge learning: ``train edge``, ``eval edge``, ``report edge``."""
 
 import json
 from pathlib import Path
@@ -21,35 +18,35 @@ SETTINGS = ("syn3", "hetero6", "single3", "single6", "order3", "testbed3")
 @click.option("--setting", type=click.Choice(SETTINGS[:5]), default="syn3", show_default=True)
 @click.option("--seed", default=1, show_default=True)
 @click.option("--iterations", default=120, show_default=True)
-@click.option("--stop-after", default=0, help="End after so many of the iterations.  [default: all]")
+@click.option("--stop-after", default=0, help="Stop after this many iterations.  [default: all]")
 @click.option("--cpu-minutes", default=15.0, show_default=True, help="Stop after this much CPU time.")
 @click.option("--method", type=click.Choice(["crn", "mappo"]), default="crn", show_default=True)
 @click.option(
     "--course", type=click.Choice(["randomised", "wide", "fixed"]), default="randomised", show_default=True
 )
-@click.option("--scratch", is_flag=True, help="No imitation of the rule before it is improved on.")
+@click.option("--scratch", is_flag=True, help="Skip the imitation of the rule.")
 @click.option(
     "--lean",
     type=click.Choice(["none", "late", "cpus", "sizes", "full"]),
     default="sizes",
     show_default=True,
-    help="Lean on the rule: for sizes only once trained, for CPUs or for sizes from the start, or in "
-    "everything, so that the untrained network is the rule.",
+    help="Bias towards the rule: late = for sizes, once trained; cpus, sizes = from the start; full = in "
+    "everything, so that the untrained network equals the rule.",
 )
 @click.option("--told", is_flag=True, help="Show the network the rule's own pick.")
 @click.option(
     "--encoder", type=click.Choice(["attention", "mean", "none"]), default="none", show_default=True
 )
-@click.option("--no-pointer", is_flag=True, help="Ablation: the oldest task that fits is taken.")
+@click.option("--no-pointer", is_flag=True, help="Ablation: take the oldest task that fits.")
 @click.option("--vanilla", is_flag=True, help="Ablation: one flat perceptron, no encoder.")
 @click.option(
-    "--checkpoint", type=click.Path(dir_okay=False, path_type=Path), help="Resumed from if it exists."
+    "--checkpoint", type=click.Path(dir_okay=False, path_type=Path), help="Resumed from if the file exists."
 )
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), default=Path("edge.npz"), show_default=True
 )
 def train_edge(checkpoint: Path | None, out: Path, **options: Any) -> None:
-    """Train the edge network and write it as a file that needs no torch."""
+    """Train the edge network and write it to a file that needs no torch."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415 - for this command
 
     from hanse.learn.edge import export, net, train  # noqa: PLC0415 - torch is an extra: only training needs it
@@ -106,12 +103,12 @@ def train_edge(checkpoint: Path | None, out: Path, **options: Any) -> None:
 
 
 @click.command("edge")
-@click.option("--seeds", default=20, show_default=True, help="Streams per setting, common to all policies.")
+@click.option("--seeds", default=20, show_default=True, help="Streams per setting, equal for all policies.")
 @click.option("--first-seed", default=5_000_000, show_default=True)
 @click.option("--setting", "names", type=click.Choice(SETTINGS), multiple=True, default=("syn3", "hetero6"))
-@click.option("--policy", "policies", multiple=True, help="Default: the whole ladder.")
+@click.option("--policy", "policies", multiple=True, help="Default: all but the slow ones.")
 @click.option(
-    "--network", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A trained file."
+    "--network", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A trained network."
 )
 @click.option("--load", default=1.0, show_default=True, help="Factor on the arrival rate.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a table.")
@@ -124,7 +121,7 @@ def eval_edge(
     load: float,
     as_json: bool,
 ) -> None:
-    """Compare policies on common streams."""
+    """Compare policies on the same streams."""
     wanted = policies or evaluation.LADDER
     rows: list[evaluation.Row] = []
     for name in names:
@@ -160,7 +157,7 @@ def eval_edge(
     show_default=True,
     help="Folder of trained files: seed-*.npz and ablation-*.npz.",
 )
-@click.option("--section", "wanted", multiple=True, help="Make only this one anew; may be repeated.")
+@click.option("--section", "wanted", multiple=True, help="Write only this section again; repeatable.")
 def report_edge(seeds: int, out: Path, trained: Path, wanted: tuple[str, ...]) -> None:
     """Measure everything and write the results page."""
     from hanse.cli import edge_report  # noqa: PLC0415 - only this command needs it
@@ -175,12 +172,12 @@ def report_edge(seeds: int, out: Path, trained: Path, wanted: tuple[str, ...]) -
 
 
 train = click.Group("train", commands={"edge": train_edge}, help="Train a policy.")
-evaluate = click.Group("eval", commands={"edge": eval_edge}, help="Measure policies on common streams.")
+evaluate = click.Group("eval", commands={"edge": eval_edge}, help="Measure policies on the same streams.")
 report = click.Group("report", commands={"edge": report_edge}, help="Write a page of results.")
 
 
 def main() -> None:
-    """These commands on their own: ``python -m hanse.cli.commands.edge``."""
+    """Run these commands alone: ``python -m hanse.cli.commands.edge``."""
     root = click.Group("hanse-edge", help="Edge learning.")
     for name, command in (("train", train_edge), ("eval", eval_edge), ("report", report_edge)):
         root.add_command(click.Group(name, commands={"edge": command}))

@@ -1,4 +1,4 @@
-"""``hanse init``, ``hanse token``, ``hanse join`` and ``hanse renew``: who belongs to a league."""
+"""``hanse init``, ``hanse token``, ``hanse join`` and ``hanse renew``: membership of a league."""
 
 import http.client
 import ssl
@@ -41,14 +41,12 @@ _home = click.option(
 @click.command()
 @_home
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option(
-    "--member", "members", multiple=True, help="A member that runs on this machine; may be repeated."
-)
+@click.option("--member", "members", multiple=True, help="A member that runs on this machine; repeatable.")
 def init(home: Path, file: Path, members: tuple[str, ...]) -> None:
-    """Found a league from a league FILE: a private authority, and a certificate for yourself.
+    """Create a league from a league FILE: a private authority, and a certificate for yourself.
 
-    Members named with --member get theirs at once: the first broker has nobody else to ask.
-    The members on other machines then join with tokens: see 'hanse token create' and 'hanse join'.
+    Members named with --member get their certificates at once: the first broker cannot ask another. The
+    members on other machines then join with tokens: see 'hanse token create' and 'hanse join'.
     """
     place = Home(home.absolute())
     tighten_umask()
@@ -62,14 +60,14 @@ def init(home: Path, file: Path, members: tuple[str, ...]) -> None:
             certify_one(authority, place.member(name), identity, league.hosts_of(name))
     except LeagueError as error:
         raise click.ClickException(str(error)) from None
-    click.echo(f"The league '{league.name}' is founded in {place.path}")
+    click.echo(f"The league '{league.name}' was created in {place.path}")
     click.echo(f"Its authority: {authority.fingerprint}")
     _keep(_reached(league, place.person(PERSON)))
     _say_what_is_next(place, league, members)
 
 
 def _reached(league: League, credentials: Path) -> Context:
-    """The context of somebody whose keys are here, for a league whose members may be anywhere."""
+    """Return the context of a person with credentials here, for a league with members anywhere."""
     return Context(
         league=league.name,
         credentials=str(credentials),
@@ -80,42 +78,42 @@ def _reached(league: League, credentials: Path) -> Context:
 
 
 def _keep(context: Context) -> None:
-    """Let commands speak to this league from now on, and say so. If that cannot be, the rest counts."""
+    """Save the context and make it current; warn if it cannot be saved."""
     try:
         kept = keep_context(context)
     except (CommandError, OSError) as error:
         reason = error.message if isinstance(error, CommandError) else error
-        warn(f"no context was kept, so commands do not find this league: {reason}")
+        warn(f"no context was saved, so commands do not find this league: {reason}")
         return
     back = f"; 'hanse config use {kept.before}' goes back" if kept.before not in ("", kept.name) else ""
-    click.echo(f"Commands speak to it from now on, by the context '{kept.name}'{back}.")
+    click.echo(f"Commands now use it, with the context '{kept.name}'{back}.")
 
 
 def _say_what_is_next(place: Home, league: League, members: tuple[str, ...]) -> None:
-    """The next commands, in the order in which they can be run."""
+    """Print the next commands, in the order in which they must run."""
     here = [entry for entry in league.brokers if entry.name in members]
     others = [f"{role} {name}" for name, role in roles_of(league).items() if name not in members]
     if not here:
         click.echo(
-            "No broker has a certificate yet, and nobody can join without one that runs: run all members on "
-            f"this machine ('hanse up --home {place.path}'), or delete {place.path} and found the league "
+            "No broker has a certificate yet, and joining needs a running broker. Run all members on "
+            f"this machine ('hanse up --home {place.path}'), or delete {place.path} and create the league "
             "with --member BROKER."
         )
         return
     click.echo("\nNext, on this machine (your service manager starts members, see deploy/README.md):")
-    for name, role in roles_of(league).items():  # brokers first: the others talk to them
+    for name, role in roles_of(league).items():  # brokers first: the others connect to them
         if name in members:
             click.echo(f"  hanse {role} {name} --home {place.path}")
     click.echo("  hanse status")
     if others:
         click.echo(f"Then a token for each of {', '.join(others)}:")
         click.echo(f"  hanse token create --home {place.path} {others[0]}")
-        click.echo("and on the machine of each, before it is started:")
+        click.echo("and on the machine of each, before its first start:")
         click.echo(f"  hanse join --home HOME {here[0].door} --token TOKEN")
 
 
 def _roles_of_all(league: League, members: tuple[str, ...], file: Path) -> dict[str, Role]:
-    """The roles of the league's members; all of ``members`` are among them."""
+    """Return the roles of the league's members; refuse ``members`` not in the league."""
     roles = roles_of(league)
     for name in members:
         if name not in roles:
@@ -125,16 +123,16 @@ def _roles_of_all(league: League, members: tuple[str, ...], file: Path) -> dict[
 
 @click.group()
 def token() -> None:
-    """Single-use tokens with which members and people join."""
+    """Create single-use tokens with which members and people join."""
 
 
 @token.command("create")
 @_home
 @click.argument("role", type=click.Choice([str(role) for role in Role]))
 @click.argument("name")
-@click.option("--for", "lifetime", default="24h", show_default=True, help="How long it may be used.")
+@click.option("--for", "lifetime", default="24h", show_default=True, help="Time until it expires.")
 def token_create(home: Path, role: str, name: str, lifetime: str) -> None:
-    """Make a token for one certificate with this ROLE and NAME, and print it."""
+    """Create a token for one certificate with this ROLE and NAME, and print it."""
     place = Home(home.absolute())
     span = parse_duration(lifetime, "--for")
     if isinstance(span, Problem):
@@ -159,15 +157,15 @@ def token_create(home: Path, role: str, name: str, lifetime: str) -> None:
     "secret",
     envvar="HANSE_JOIN_TOKEN",
     required=True,
-    help="What 'hanse token create' printed; better in $HANSE_JOIN_TOKEN, where 'ps' does not show it.",
+    help="Token of 'hanse token create'; better in $HANSE_JOIN_TOKEN, which 'ps' does not show.",
 )
 def join(home: Path, door: str, secret: str) -> None:
-    """Join the league whose broker has its DOOR at host:port: fetch a certificate and the league file."""
+    """Join the league of the broker at DOOR (host:port): fetch a certificate and the league file."""
     place = Home(home.absolute())
     tighten_umask()
     host, colon, port = door.rpartition(":")
     if not colon or not port.isdigit():
-        raise click.UsageError("DOOR is host:port, the door of a broker")
+        raise click.UsageError("DOOR must be host:port, the HTTP address of a broker")
     try:
         authority = str(_asked(host, int(port), _blind(), "GET", "/v1/authority", None)["authority"])
         distrust = trusted(authority, secret)
@@ -186,12 +184,12 @@ def join(home: Path, door: str, secret: str) -> None:
 @click.argument("name")
 @click.option(
     "--anew", is_flag=True,
-    help="Also if it was revoked. Only in the home of a broker; elsewhere join again with a new token.",
+    help="Renew even if revoked. Only in the home of a broker; elsewhere join again with a new token.",
 )  # fmt: skip
 def renew(home: Path, name: str, anew: bool) -> None:
-    """Renew the certificate of NAME, a person who joined from this machine, before it ends.
+    """Renew the certificate of NAME, a person who joined from this machine, before it expires.
 
-    Members renew theirs themselves. Run this now and then for programs that have a certificate, such as
+    Members renew their own certificates. Run this now and then for programs that have a certificate, such as
     Prometheus: it makes a new key, asks a broker, and replaces the file. A certificate that was revoked is
     not renewed.
     """
@@ -211,7 +209,7 @@ def renew(home: Path, name: str, anew: bool) -> None:
 
 
 def _settle(home: Home, key: str, answer: dict[str, Any], authority: str) -> None:
-    """Keep what was given."""
+    """Store the credentials and the league file of the answer."""
     spare = Credentials(home.path / "joining")
     identity = accept(spare, key, answer["certificate"], authority)
     if isinstance(identity, Refusal):
@@ -232,7 +230,7 @@ def _settle(home: Home, key: str, answer: dict[str, Any], authority: str) -> Non
 
 
 def _blind() -> ssl.SSLContext:
-    """For fetching what is then compared with the token's fingerprint: nothing secret is sent over it."""
+    """Return a context without verification, for data checked by the token's fingerprint; send no secrets."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False

@@ -1,4 +1,4 @@
-"""``hanse jobs``, ``show``, ``why``, ``wait``, ``cancel`` and ``retry``: jobs that the league has."""
+"""``hanse jobs``, ``show``, ``why``, ``wait``, ``cancel`` and ``retry``: jobs of the league."""
 
 import time
 from collections.abc import Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LIMIT_DEFAULT: Final = 50
 WATCH_SECONDS: Final = 2.0
-"""Between two drawings of ``--watch``."""
+"""Seconds between two drawings of ``--watch``."""
 DECISIONS_SHOWN_MAX: Final = 50
 RETRIED_MAX: Final = 1_000_000
 ACTIVE: Final = ("blocked", "queued", "placed", "running")
@@ -27,13 +27,13 @@ STATE_WORDS: Final = (*ACTIVE, *ENDED, "active", "ended")
 
 
 @click.command("jobs")
-@click.option("--all", "everything", is_flag=True, help="Every job, however many there are.")
+@click.option("--all", "everything", is_flag=True, help="List every job.")
 @click.option(
     "--state",
     "states",
     multiple=True,
     type=click.Choice(STATE_WORDS),
-    help="Only jobs in this state; several times for several.",
+    help="Only jobs in this state; repeatable.",
 )
 @click.option("--tenant", default="", help="Only jobs of this tenant.")
 @click.option("--name", default="", help="Only jobs of exactly this name.")
@@ -42,9 +42,9 @@ STATE_WORDS: Final = (*ACTIVE, *ENDED, "active", "ended")
     type=click.IntRange(1),
     default=LIMIT_DEFAULT,
     show_default=True,
-    help="How many, the newest first.",
+    help="Number of jobs, the newest first.",
 )
-@click.option("-w", "--watch", is_flag=True, help="Draw the list anew until Ctrl-C.")
+@click.option("-w", "--watch", is_flag=True, help="Redraw the list until Ctrl-C.")
 @league_options
 def jobs(everything: bool, states: tuple[str, ...], tenant: str, name: str, limit: int, watch: bool,
          as_json: bool) -> None:  # fmt: skip
@@ -61,7 +61,7 @@ def jobs(everything: bool, states: tuple[str, ...], tenant: str, name: str, limi
             return
         listing = client.jobs(chosen, None if everything else limit)
     for broker, why in listing.silent.items():
-        warn(f"{broker} does not answer ({why}); its jobs are shown as far as others know them")
+        warn(f"{broker} does not answer ({why}); its jobs are shown as far as other brokers know them")
     if as_json:
         print_json({"jobs": listing.rows, "more": listing.more, "silent": list(listing.silent)})
         return
@@ -100,7 +100,7 @@ def _jobs_table(rows: "list[JobRow]") -> "RenderableType":
 
 
 def _watch(ask: "Callable[[], Listing]") -> None:
-    """Draw a list again and again. A league that is gone for a moment is waited for."""
+    """Draw a list again and again. Wait for a league that does not answer for a moment."""
     from rich.live import Live  # noqa: PLC0415  only to draw
     from rich.text import Text  # noqa: PLC0415  as above
 
@@ -125,11 +125,11 @@ def _watch(ask: "Callable[[], Listing]") -> None:
     type=click.IntRange(0),
     default=20,
     show_default=True,
-    help="How many tasks to list; failures come first.",
+    help="Number of tasks to list; failures come first.",
 )
 @league_options
 def show(job: str, shown: int, as_json: bool) -> None:  # fmt: skip
-    """Show a job: how it stands, its groups, its tasks, what it used, and what was decided about it."""
+    """Show a job: its state, its groups, its tasks, its usage, and the decisions about it."""
     from hanse.cli.show_data import collect  # noqa: PLC0415  help need not wait for it
 
     with league() as client:
@@ -148,7 +148,7 @@ def show(job: str, shown: int, as_json: bool) -> None:  # fmt: skip
 @click.option("--decisions", "detailed", is_flag=True, help="Also list the recorded decisions.")
 @league_options
 def why(job: str, detailed: bool, as_json: bool) -> None:
-    """Say why a job waits, runs where it does, or ended so, from the recorded decisions."""
+    """Explain why a job waits, runs where it runs, or ended, from the recorded decisions."""
     with league() as client:
         answer = client.why(job)
     if as_json:
@@ -167,15 +167,15 @@ def why(job: str, detailed: bool, as_json: bool) -> None:
 
 @click.command("wait")
 @click.argument("jobs", type=JOB, nargs=-1, required=True, metavar="JOB...")
-@seconds_option("--timeout", "No longer than this, such as 90s or 2h (status 124).")
-@click.option("--now", is_flag=True, help="Do not wait: the status is 101 if a job has not ended.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing; the status says all.")
+@seconds_option("--timeout", "Wait at most this long, such as 90s or 2h (status 124).")
+@click.option("--now", is_flag=True, help="Do not wait; the status is 101 if a job has not ended.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing; only set the exit status.")
 @league_options
 @click.pass_context
 def wait(
     ctx: click.Context, /, jobs: tuple[str, ...], timeout: float | None, now: bool, quiet: bool, as_json: bool
 ) -> None:
-    """Wait until all these jobs have ended.
+    """Wait until all these jobs end.
 
     \b
     Ends with 0 if all of them succeeded, otherwise as the first that did not:
@@ -198,10 +198,10 @@ def wait(
 
 @click.command("cancel")
 @click.argument("jobs", type=JOB, nargs=-1, required=True, metavar="JOB...")
-@click.option("--wait", "waiting", is_flag=True, help="Wait until their tasks have ended.")
+@click.option("--wait", "waiting", is_flag=True, help="Wait until their tasks end.")
 @league_options
 def cancel(jobs: tuple[str, ...], waiting: bool, as_json: bool) -> None:
-    """End jobs. Their running tasks get a signal, and the job's grace to save their work.
+    """Cancel jobs. Their running tasks get a signal, and the job's grace time to save their work.
 
     A job that has ended stays as it is.
     """
@@ -215,7 +215,7 @@ def cancel(jobs: tuple[str, ...], waiting: bool, as_json: bool) -> None:
             try:
                 client.cancel(job)
                 done.append(job)
-            except CommandError as error:  # the others are still to be ended
+            except CommandError as error:  # still cancel the others
                 if len(jobs) > 1:
                     error.show()
                 worst = worst or error
@@ -239,7 +239,7 @@ def cancel(jobs: tuple[str, ...], waiting: bool, as_json: bool) -> None:
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the new id.")
 @league_options
 def retry(job: str, quiet: bool, as_json: bool) -> None:
-    """Submit what did not succeed of JOB as a new job.
+    """Submit the tasks of JOB that did not succeed as a new job.
 
     Of an array only the tasks that did not succeed are tried again; each finds its old index in $HANSE_TASK.
     A job of one task, a gang, and a job whose groups need each other is submitted again as a whole.
@@ -273,7 +273,7 @@ def retry(job: str, quiet: bool, as_json: bool) -> None:
 
 
 def _not_succeeded(client: "Client", job: str) -> list[int]:
-    """Indices of the tasks that did not succeed, ascending."""
+    """Return the indices of the tasks that did not succeed, ascending."""
     found: list[int] = []
     after: str | None = ""
     while after is not None and len(found) < RETRIED_MAX:

@@ -1,4 +1,4 @@
-"""``hanse journal``: look at a member's journal, mend it, and replay it through a fresh machine."""
+"""``hanse journal``: verification, repair and replay of a member's journal."""
 
 import os
 import zlib
@@ -30,13 +30,13 @@ from hanse.security import atomic_files
 from hanse.security.home import Home
 
 BEGUN: Final = "a repair was begun and has not ended: run it again"
-"""Stands in the file of losses until it is known whether there are any: who is killed meanwhile leaves it."""
-QUESTION: Final = "What cannot be read is set aside, and the records behind it are lost. Go on?"
+"""Content of the losses file while a repair runs; it stays there if the repair is killed."""
+QUESTION: Final = "Unreadable parts are set aside, and the records behind them are lost. Go on?"
 
 
 @click.group()
 def journal() -> None:
-    """The journals of this machine's members. Stop a member before you mend its journal."""
+    """Verify, repair and replay the journals on this machine. Stop a member before a repair."""
 
 
 @journal.command("verify")
@@ -44,7 +44,7 @@ def journal() -> None:
 @click.argument("member")
 @league_options
 def verify_command(home: Path, member: str, as_json: bool) -> None:
-    """Read MEMBER's whole journal and say whether anything is wrong with it; then the status is 1."""
+    """Read MEMBER's whole journal and report damage; the status is 1 if there is any."""
     with _told():
         verdict = verify(_directory(home, member))
     if as_json:
@@ -61,12 +61,12 @@ def verify_command(home: Path, member: str, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @league_options
 def repair_command(home: Path, member: str, yes: bool, as_json: bool) -> None:
-    """Keep the longest sound part of MEMBER's journal; the damaged original is set aside, not deleted."""
+    """Keep the longest sound part of MEMBER's journal; set the damaged original aside, undeleted."""
     tighten_umask()
     with _told():
         directory = _directory(home, member)
         exists(directory)
-        os.close(lock(directory))  # refused while somebody has it, before any question
+        os.close(lock(directory))  # refuse a journal in use before asking
         if not yes and not _is_agreed():
             raise CommandError("nothing was changed", ExitCode.FAILED, "insist with '--yes'")
         done = _repaired(directory)
@@ -76,8 +76,8 @@ def repair_command(home: Path, member: str, yes: bool, as_json: bool) -> None:
     click.echo(repaired_words(member, done))
     if has_losses(done):
         click.echo(
-            f"\nRecords are lost, so {member} will not start under this name: its peers remember what it has "
-            "forgotten. Let them adopt its work, and bring it back under a new name at the end of the league "
+            f"\nRecords are lost, so {member} will not start under this name: its peers know what it "
+            "has lost. Let them take over its work, and add it under a new name at the end of the league "
             "file."
         )
     elif not is_untouched(done):
@@ -85,7 +85,7 @@ def repair_command(home: Path, member: str, yes: bool, as_json: bool) -> None:
 
 
 def _is_agreed() -> bool:
-    """Whether somebody says so; nobody is not somebody."""
+    """True if a person confirms the repair; False if there is no terminal."""
     try:
         return click.confirm(QUESTION, err=True)
     except click.Abort:
@@ -94,7 +94,7 @@ def _is_agreed() -> bool:
 
 
 def _repaired(directory: Path) -> Repaired:
-    """Repair a journal. Whatever interrupts it, a member that has lost records does not start afterwards."""
+    """Repair a journal. After an interrupted repair, a member that has lost records does not start."""
     losses = directory.parent / LOSSES
     begun = f"{BEGUN}\n".encode()
     is_known = losses.exists() and losses.read_bytes() != begun
@@ -110,7 +110,7 @@ def _repaired(directory: Path) -> Repaired:
         atomic_files.replace(
             losses, f"{repaired_words(directory.parent.name, done)}\n".encode(), atomic_files.PUBLIC
         )
-        (directory.parent / REACHED).unlink(missing_ok=True)  # the other file says more, and alone decides
+        (directory.parent / REACHED).unlink(missing_ok=True)  # the losses file alone decides from now on
     elif not is_known:
         losses.unlink()
         atomic_files.sync_directory(losses.parent)
@@ -118,16 +118,16 @@ def _repaired(directory: Path) -> Repaired:
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """Where a replay asks for something else than the live run."""
+    """First record whose replay gives other effects than the live run."""
 
     record: int
     live: str
-    """Digest of the commands, in hexadecimal digits."""
+    """Digest of the effects, in hexadecimal digits."""
     replayed: str
 
 
 class Replay(msgspec.Struct):
-    """What a replay has found so far."""
+    """Result of a replay so far."""
 
     member: str
     events: int = 0
@@ -140,7 +140,7 @@ class Replay(msgspec.Struct):
 @click.argument("member")
 @league_options
 def replay_command(home: Path, member: str, as_json: bool) -> None:
-    """Take MEMBER's past again through a fresh machine, and compare the commands with those of the live run.
+    """Replay MEMBER's journal in a fresh machine, and compare the effects with those of the live run.
 
     The comparison needs the digests that '--record-digests' has kept.
     """
@@ -151,7 +151,7 @@ def replay_command(home: Path, member: str, as_json: bool) -> None:
         print_json(found)
     elif difference is not None:
         click.echo(
-            f"Record {difference.record} of {member}: the live run asked for something else "
+            f"Record {difference.record} of {member}: the live run had other effects "
             f"(digest {difference.live}, now {difference.replayed})."
         )
     else:
@@ -191,7 +191,7 @@ def _replayed(home: Path, member: str) -> Replay:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Say in a sentence what is wrong with a journal or its league."""
+    """Turn errors of a journal or its league into command errors."""
     try:
         yield
     except (JournalError, LeagueError) as error:
@@ -206,7 +206,7 @@ def _digests(path: Path) -> dict[int, int]:
 
 
 def _directory(home: Path, member: str) -> Path:
-    """Where a member's journal is, in the home that was given or of the context that was named."""
+    """Return the directory of a member's journal, in the given home or that of the named context."""
     place = Home(chosen_home(home)[0].absolute())
     directory = place.member(member) / JOURNAL
     if not directory.is_dir():
@@ -214,6 +214,6 @@ def _directory(home: Path, member: str) -> Path:
         raise CommandError(
             f"{directory} is missing",
             ExitCode.FILE,
-            f"there are journals of: {known}" if known else "there are none here: name the home with --home",
+            f"there are journals of: {known}" if known else "there are none here; name the home with --home",
         )
     return directory

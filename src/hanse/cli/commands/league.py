@@ -1,4 +1,4 @@
-"""``hanse league``: show the league file, and change it while the league runs."""
+"""``hanse league``: showing the league file, and changing it while the league runs."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from hanse.model.problem import Problem
 
 CHANGES_MAX: Final = 5
-"""How often a member is added or retired anew because somebody else has changed the file meanwhile."""
+"""Attempts to add or retire a member when other changes of the file come between."""
 
 
 @click.group()
 def league() -> None:
-    """The league file: who the members are, and what each cluster has.
+    """Show and change the league file: its members, and the resources of each cluster.
 
-    It has a version, which a majority of the brokers agrees on, and is the same everywhere. A change is made
-    at any broker; every member then starts again with it, one after the other. Tasks go on meanwhile.
+    The file has a version, which a majority of the brokers agrees on, and is the same everywhere. Any broker
+    accepts a change; every member then restarts with it, one after the other. Tasks go on meanwhile.
     """
 
 
@@ -43,8 +43,8 @@ def show(as_json: bool) -> None:
     click.echo(found.text, nl=not found.text.endswith("\n"))
 
 
-_force = click.option("--force", is_flag=True, help="Retire a cluster although tasks may run there.")
-_dry_run = click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
+_force = click.option("--force", is_flag=True, help="Retire a cluster even if tasks may run there.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 
 
 @league.command("apply")
@@ -53,7 +53,7 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Say what would change, 
 @_dry_run
 @league_options
 def apply(file: Path, force: bool, dry_run: bool, as_json: bool) -> None:
-    """Change the league to FILE: what 'hanse league show' prints, with your changes."""
+    """Change the league to FILE: the output of 'hanse league show', with your changes."""
     text = file.read_text(encoding="utf-8")
     with asking() as client:
         _tell(client.apply_league_file(text, force, dry_run), dry_run, as_json)
@@ -62,15 +62,15 @@ def apply(file: Path, force: bool, dry_run: bool, as_json: bool) -> None:
 @league.command("add")
 @click.argument("kind", type=click.Choice(["broker", "cluster"]))
 @click.argument("name")
-@click.option("--address", required=True, metavar="HOST:PORT", help="Where its peers reach it.")
-@click.option("--door", required=True, metavar="HOST:PORT", help="Where people reach it.")
+@click.option("--address", required=True, metavar="HOST:PORT", help="Address for its peers.")
+@click.option("--door", required=True, metavar="HOST:PORT", help="HTTP address for people.")
 @click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Nodes of a cluster.")
 @click.option("--cpus", default="1", show_default=True, help="Of each node.")
 @click.option("--memory", default="1GiB", show_default=True, help="Of each node.")
 @_dry_run
 @league_options
 def add(kind: str, name: str, address: str, door: str, dry_run: bool, as_json: bool, **nodes: object) -> None:
-    """Add a member at the end of the league file; then make a token for it, and join from its machine.
+    """Add a member at the end of the league file; then create a token for it, and join from its machine.
 
     For a cluster with unequal nodes, other backends or runners: 'hanse league show', then 'apply'.
     """
@@ -107,7 +107,7 @@ def retire(name: str, force: bool, dry_run: bool, as_json: bool) -> None:
 def _change(
     client: "Client", change: "Callable[[League], League]", force: bool, dry_run: bool
 ) -> "ApplyAnswer":
-    """Change the league file as it is now; once more if somebody else has changed it meanwhile."""
+    """Change the present league file; try again if another change came first."""
     from hanse.client.client import ConflictError  # noqa: PLC0415  help need not wait
     from hanse.live.config.league_file import text_of  # noqa: PLC0415  as above
 
@@ -118,7 +118,7 @@ def _change(
 
 
 def _with(before: "League", kind: str, entry: dict[str, object]) -> "League":
-    """The league with a member at the end of its list; as it is, if it has that very member."""
+    """Return the league with a member added at the end of its list; unchanged if it has that member."""
     from hanse.live.config.league import League  # noqa: PLC0415  help need not wait
     from hanse.live.config.league_file import league_from_data, league_to_data  # noqa: PLC0415  as above
 
@@ -141,7 +141,7 @@ def _with(before: "League", kind: str, entry: dict[str, object]) -> "League":
 
 
 def _without(before: "League", name: str) -> "League":
-    """The league with a member retired."""
+    """Return the league with a member retired."""
     from hanse.live.membership.league_file_diff import with_retired  # noqa: PLC0415  help need not wait
 
     after = with_retired(before, name)
@@ -168,13 +168,13 @@ def _tell(answer: "ApplyAnswer", dry_run: bool, as_json: bool) -> None:
     for sentence in answer.changes:
         click.echo(sentence)
     if not answer.changes:
-        click.echo(f"The league file says so already: it is version {answer.version}.")
+        click.echo(f"The league file has no change: it is version {answer.version}.")
         return
     if dry_run:
         click.echo(f"This would be version {answer.version}. Nothing was changed.")
         return
-    click.echo(f"The league file is version {answer.version} now. Its members start again with it, in turn.")
+    click.echo(f"The league file is version {answer.version} now. Its members restart with it, in turn.")
     for name, problem in answer.problems.items():
-        warn(f"{name} cannot live by it yet: {problem}")
+        warn(f"{name} cannot use it yet: {problem}")
     if answer.untold:
-        warn(f"not told yet, and told when they can be reached: {', '.join(answer.untold)}")
+        warn(f"not reached; they get it when they can be reached: {', '.join(answer.untold)}")

@@ -1,7 +1,7 @@
-"""``hanse logs``: what the tasks of a job have written, or write at this moment.
+"""``hanse logs``: the output of a job's tasks, also while they run.
 
-What a task wrote to its standard output goes to standard output, and what it wrote to its standard error to
-standard error, unless one of them is asked for alone. Output is fetched from the cluster where the task ran.
+Standard output of a task goes to standard output and its standard error to standard error, unless one of them
+is selected. Output is fetched from the cluster where the task ran.
 """
 
 import sys
@@ -20,25 +20,25 @@ from hanse.client.exit_codes import ExitCode
 from hanse.client.task_logs import Ask, Sink, copy
 
 FOLLOWED_MAX: Final = 64
-"""Outputs that are followed at once; further tasks wait for their turn."""
+"""Outputs followed at once; further tasks wait for their turn."""
 LOOK_SECONDS_MAX: Final = 1
-"""How often somebody who follows a job looks for tasks that have started since."""
+"""Longest pause between two checks for newly started tasks."""
 FIRST_LOOK_SECONDS: Final = 0.05
 TRIES_MAX: Final = 30
-"""How often an output is asked for that its cluster does not have yet, or whose connection was lost."""
+"""Requests for an output that its cluster does not have yet, or whose connection was lost."""
 
 
 class Output(NamedTuple):
-    """Which output of which attempt is wanted."""
+    """Streams and attempt that are wanted."""
 
     streams: tuple[str, ...] = ("stdout", "stderr")
     attempt: int | None = None
-    """None: the latest."""
+    """None: the latest attempt."""
 
 
 @click.command("logs")
 @click.argument("job", type=TASK, metavar="JOB[.TASK]")
-@click.option("-f", "--follow", "following", is_flag=True, help="Go on until the job has ended.")
+@click.option("-f", "--follow", "following", is_flag=True, help="Keep printing until the job ends.")
 @click.option("--stdout", "only", flag_value="stdout", help="Only standard output.")
 @click.option("--stderr", "only", flag_value="stderr", help="Only standard error, on standard output.")
 @click.option(
@@ -46,10 +46,10 @@ class Output(NamedTuple):
 )
 @context_option
 def logs(job: str, following: bool, only: str | None, attempt: int | None) -> None:
-    """Print what a job, or one of its tasks, has written.
+    """Print the output of a job, or of one of its tasks.
 
-    Of a job with several tasks every line is marked with the task's index. Ends with 102 if there is no such
-    job or nothing was written down.
+    If a job has several tasks, every line begins with the task's index. Ends with 102 if there is no such job
+    or no output.
     """
     wanted = Output((only,) if only else ("stdout", "stderr"), attempt)
     job, _, index = job.partition(".")
@@ -62,7 +62,7 @@ def logs(job: str, following: bool, only: str | None, attempt: int | None) -> No
 
 
 def _print_all(client: Client, job: str, chosen: int | None, wanted: Output) -> None:
-    """Everything that was written so far, task by task."""
+    """Print all output so far, task by task."""
     marked = chosen is None and client.job(job).row.total > 1
     begun = found = 0
     for row in _tasks(client, job, chosen):
@@ -78,7 +78,7 @@ def _print_all(client: Client, job: str, chosen: int | None, wanted: Output) -> 
         raise CommandError(
             f"{which} has not started yet",
             ExitCode.JOB_NOT_FOUND,
-            f"'hanse why {job}' says what it waits for",
+            f"'hanse why {job}' explains what it waits for",
         )
     if not found:
         raise CommandError(
@@ -87,7 +87,7 @@ def _print_all(client: Client, job: str, chosen: int | None, wanted: Output) -> 
 
 
 def _tasks(client: Client, job: str, chosen: int | None) -> Iterator[TaskRow]:
-    """The tasks of a job by index, or the one that is wanted."""
+    """Yield the tasks of a job by index, or the one that is wanted."""
     after: str | None = "" if not chosen else str(chosen - 1)
     while after is not None:
         page = client.tasks(job, after=after, limit=1_000 if chosen is None else 1)
@@ -113,12 +113,12 @@ def _target(stream: str, wanted: Output) -> BinaryIO:
 
 
 def follow(doors: Doors, job: str, chosen: int | None, wanted: Output) -> None:
-    """Show the output of a job, or of one of its tasks, until it has ended."""
+    """Print the output of a job, or of one of its tasks, until it ends."""
     _Followed(doors, job, chosen, wanted).run()
 
 
 class _Followed:
-    """A job that is being followed: one thread for each output, and one that looks for new attempts."""
+    """Follower of a job: one thread for each output, and one that finds new attempts."""
 
     def __init__(self, doors: Doors, job: str, chosen: int | None, wanted: Output) -> None:
         self._client = Client(doors)
@@ -127,19 +127,19 @@ class _Followed:
         self._chosen = chosen
         self._wanted = wanted
         self._outputs: dict[tuple[int, int, str], _OneOutput] = {}
-        """By task, attempt and stream."""
+        """Outputs by task, attempt and stream."""
         self._trouble: list[BaseException] = []
         self._changed = threading.Event()
-        """Set when an output has ended: then there may be something new."""
+        """Set when an output has ended: there may be something new."""
 
     def run(self) -> None:
-        """Until the job, or the wanted task, has ended and all its output is shown."""
+        """Print output until the job, or the wanted task, has ended and all its output is shown."""
         total = self._client.job(self._job).row.total
         marked = self._chosen is None and total > 1
         pause = FIRST_LOOK_SECONDS
         while True:
             self._changed.clear()
-            over = self._over()  # asked first: what it says of the end holds for the tasks read after it
+            over = self._over()  # asked first: an end reported here holds for the tasks read after it
             started = self._look(marked, self._rows(over or total <= PAGE_ROWS))
             if self._trouble:
                 raise self._trouble[0]
@@ -154,20 +154,20 @@ class _Followed:
         return all(row.state in ENDED for row in _tasks(self._client, self._job, self._chosen))
 
     def _left(self) -> bool:
-        """Whether something may still be shown: an output that comes in, or one to ask for once more.
+        """True if more output may come: from an open stream, or from one to ask for once more.
 
         An attempt whose output never came is given up when the task has a later one.
         """
         return any(output.running or (output.open and output.latest) for output in self._outputs.values())
 
     def _rows(self, everything: bool) -> Iterable[TaskRow]:
-        """The tasks to look at: of a large job only those that run, and the rest when it is over."""
+        """Return the tasks to follow: of a large job only the running ones, and all when it has ended."""
         if everything or self._chosen is not None:
             return _tasks(self._client, self._job, self._chosen)
         return self._client.tasks(self._job, state="running").tasks
 
     def _look(self, marked: bool, rows: Iterable[TaskRow]) -> bool:
-        """Follow what has started since, as far as there is room; whether there was anything."""
+        """Follow newly started attempts, up to ``FOLLOWED_MAX``; True if there were any."""
         started = False
         running = sum(output.running for output in self._outputs.values())
         for output in self._outputs.values():
@@ -192,12 +192,12 @@ class _Followed:
         threading.Thread(target=self._copy, args=(output, row, ask), daemon=True).start()
 
     def _copy(self, output: "_OneOutput", row: TaskRow, ask: Ask) -> None:
-        """In a thread of its own, with connections of its own."""
+        """Copy one output, in its own thread with its own connections."""
         doors = self._doors.another()
         try:
             found = copy(doors, f"{self._job}.{row.index}", row, ask, output.sink)
             output.done = found or row.state in ENDED
-        except BaseException as error:  # noqa: BLE001  nothing that fails in a thread may disappear
+        except BaseException as error:  # noqa: BLE001  no failure in a thread may be lost
             self._trouble.append(error)
         finally:
             doors.close()
@@ -206,7 +206,7 @@ class _Followed:
 
 
 class _OneOutput:
-    """One stream of one attempt, and how far it is shown."""
+    """One stream of one attempt, and the progress of its copy."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
@@ -214,9 +214,9 @@ class _OneOutput:
         self.done = False
         self.tries = 0
         self.latest = True
-        """Whether the last look found this attempt; an earlier one is not asked for again."""
+        """True if the last check found this attempt; an earlier one is not asked for again."""
 
     @property
     def open(self) -> bool:
-        """Whether something of it may still be shown."""
+        """True if more of the output may come."""
         return self.running or not (self.done or self.tries >= TRIES_MAX)

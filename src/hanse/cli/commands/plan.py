@@ -1,4 +1,4 @@
-"""``hanse plan``: what would become of a job if it were submitted now."""
+"""``hanse plan``: forecast of the start of a job, without submitting it."""
 
 from typing import TYPE_CHECKING
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 @league_options
 @click.pass_context
 def plan(ctx: click.Context, /, file: str, as_json: bool) -> None:
-    """Tell whether the job in FILE ('-': standard input) would start now and where, or when.
+    """Show whether the job in FILE ('-': standard input) would start now and where, or when.
 
-    Nothing is submitted. The times are an estimate from what runs, what waits, and how long such tasks took
-    before; what nobody can know is called unknown.
+    Nothing is submitted. The times are estimates from running tasks, waiting tasks and earlier durations;
+    what cannot be estimated is called unknown.
 
-    Ends with 0 if it would start now, 1 if it would wait, 255 if that could not be told.
+    Ends with 0 if it would start now, 1 if it would wait, 255 if there is no answer.
     """
     try:
         answer = _asked(file)
@@ -39,7 +39,7 @@ def plan(ctx: click.Context, /, file: str, as_json: bool) -> None:
 
 
 def _asked(file: str) -> "PlanAnswer":
-    from hanse.client.job_form import checked, read_drafts  # noqa: PLC0415  help need not wait for it
+    from hanse.client.job_form import checked, read_drafts  # noqa: PLC0415  keeps help fast
 
     drafts = read_drafts(file)
     if len(drafts) != 1:

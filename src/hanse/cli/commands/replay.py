@@ -1,5 +1,4 @@
-"""The commands ``hanse replay`` and ``hanse sweep``: a trace through one policy after another, or through a
-grid."""
+"""``hanse replay`` and ``hanse sweep``: a trace under several policies, or over a grid of settings."""
 
 import os
 import shlex
@@ -35,16 +34,16 @@ from hanse.sim.traces import JobChunk, ReadReport, ReadRules, TraceError, load_o
 
 BAD_ROWS_SHOWN: Final = 5
 UNBROKEN: Final = " unbroken"
-"""Behind the name of a policy that was run without the faults, to compare with."""
+"""Suffix of the name of a policy that ran without the faults, for comparison."""
 COSTS: Final = {
     "delay_mean": "mean delay, s", "delay_p99": "p99, s", "makespan": "makespan, s",
     "messages_per_task": "messages a task",
 }  # fmt: skip
-"""What faults cost, and in which words."""
+"""Costs of faults, with their labels."""
 PLAIN_STEPS: Final = 10
-"""Lines of progress of a run, where there is no terminal to draw on."""
+"""Progress lines of a run without a terminal."""
 LOAD_MIN: Final = 1e-6
-"""The least offered load of a sweep."""
+"""Least offered load of a sweep."""
 
 _SHARED_OPTIONS: Final = (
     click.argument("trace", type=click.Path(path_type=Path)),
@@ -52,7 +51,7 @@ _SHARED_OPTIONS: Final = (
     click.option("--clusters", type=click.IntRange(1), default=10, show_default=True, help="Clusters."),
     click.option("--policy", "names", default="central", show_default=True, help="Policies, commas between."),
     click.option("--order", type=click.Choice(ORDERS), default="fewest-remaining", show_default=True,
-                 help="Queue order, for policies that let one choose."),
+                 help="Queue order, for policies that have a choice."),
     click.option("--delay-ms", type=click.FloatRange(0), default=0.5, show_default=True,
                  help="One-way delay of a message."),
     click.option("--short-cutoff", type=click.FloatRange(0), default=90.5811, show_default=True,
@@ -77,14 +76,14 @@ _SHARED_OPTIONS: Final = (
     click.option("--node-list", type=click.Path(dir_okay=False, path_type=Path),
                  help="Machines, for the placement of pods (fgd and its peers)."),
     click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True,
-                 help="What plays hanse: its compiled twin or the machines themselves; equal results."),
+                 help="Engine of hanse: its compiled twin or the Python machines; equal results."),
 )  # fmt: skip
 
 
 class UnrunnableError(CommandError):
-    """What was asked for cannot be run; nothing was done."""
+    """Replay that cannot run; nothing was done."""
 
-    exit_code = int(ExitCode.USAGE)  # what click ends with where a command runs without ``hanse``
+    exit_code = int(ExitCode.USAGE)  # click's exit code where a command runs without ``hanse``
 
     def __init__(self, message: str) -> None:
         super().__init__(message, ExitCode.USAGE)
@@ -92,7 +91,7 @@ class UnrunnableError(CommandError):
 
 @contextmanager
 def _edge() -> Iterator[None]:
-    """Where refusals become the command line's: nothing was done, so the command must be another one."""
+    """Turn refusals into command errors: nothing was done, so the command must change."""
     try:
         yield
     except ReplayError as reason:
@@ -105,7 +104,7 @@ def _edge() -> Iterator[None]:
 
 
 def _writable(*paths: Path | None) -> None:
-    """Refuse early what could not be written after hours of work."""
+    """Refuse early a path that could not be written after hours of work."""
     for path in paths:
         if path is not None and not path.absolute().parent.is_dir():
             raise FileRefusedError(f"{path}: the folder {path.parent} does not exist")
@@ -141,7 +140,7 @@ def _settings(options: dict[str, Any], brokers: int, seed: int) -> Settings:
 
 
 class _Stop:
-    """Whether Ctrl-C was pressed. The second time it ends the program at once."""
+    """Flag set by Ctrl-C. The second Ctrl-C ends the program at once."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -155,7 +154,7 @@ class _Stop:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take Ctrl-C for the time of a block."""
+        """Catch Ctrl-C for the time of a block."""
         before = signal.signal(signal.SIGINT, self._handle)
         try:
             yield
@@ -174,7 +173,7 @@ class _Stop:
     "--baseline/--no-baseline",
     default=True,
     show_default=True,
-    help="With faults: also run the same league with nothing broken, and say what the faults cost.",
+    help="With faults: also run the same league without faults, and print what the faults cost.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="First seed.")
 @click.option(
@@ -187,7 +186,7 @@ class _Stop:
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write an HTML page here.")
 @click.option("--progress/--no-progress", default=None, help="Show progress (by default on a terminal only).")
 def replay(trace: Path, names: str, **options: Any) -> None:
-    """Run a trace through one or more policies on the same network and compare them."""
+    """Replay a trace under one or more policies on the same network and compare the results."""
     console = Console(stderr=True)
     settings = _settings(options, options["brokers"], options["seed"])
     _writable(options["json_file"], options["report"])
@@ -215,7 +214,7 @@ def replay(trace: Path, names: str, **options: Any) -> None:
 def _passes(
     selected: Sequence[Policy | BatchPolicy], settings: Settings, baseline: bool
 ) -> list[tuple[Sequence[Policy | BatchPolicy], Settings]]:
-    """What to run: everything once; with faults then once more in a league of which nothing breaks.
+    """Return the runs: everything once; with faults then once more in a league of which nothing breaks.
 
     That is not the league that a replay without faults runs: it pays for standbys, beats and reported starts.
     """
@@ -230,7 +229,7 @@ def _passes(
 
 
 def _costs(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """A sentence for every policy that was run with and without faults."""
+    """Yield a sentence for every policy that ran with and without faults."""
     by_name = {row["policy"]: row for row in rows}
     for row in rows:
         whole = by_name.get(f"{row['policy']}{UNBROKEN}")
@@ -242,7 +241,7 @@ def _costs(rows: list[dict[str, Any]]) -> Iterator[str]:
         }
         again = round((row["starts_per_task"] - whole["starts_per_task"]) * row["tasks"])
         yield (
-            f"{row['policy']} with these faults, against the same league with nothing broken: "
+            f"{row['policy']} with these faults, compared with the same league without faults: "
             + ", ".join(f"{what} {change}" for what, change in more.items())
             + f"; {again} tasks more were started; all {row['jobs_ended']} jobs ended."
         )
@@ -250,19 +249,19 @@ def _costs(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 def _stopped(runs: list[Run]) -> str:
     if runs[-1].result.complete:
-        return "Stopped: what is shown is complete, what is not shown was not run."
-    return "Stopped: the last run shown is incomplete, its figures are those of the jobs that had ended."
+        return "Stopped: the runs shown are complete; the others were not run."
+    return "Stopped: the last run shown is incomplete; its figures are those of the ended jobs."
 
 
 def _split(names: str) -> list[str]:
-    """Names between commas, each once."""
+    """Return the names between commas, each once."""
     return list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
 
 
 def _selected(
     names: list[str], trace: Path, settings: Settings, options: dict[str, Any], console: Console
 ) -> tuple[Sequence[Policy | BatchPolicy], Workload | BatchTrace]:
-    """The policies of these names and the trace in the form that they take."""
+    """Return the policies of these names, and the trace in the form that they take."""
     if not names or any(name not in batch_names() for name in names):
         selected = chosen(names, settings)
         workload = from_chunk(_chunk(trace, options, console), trace.name)
@@ -277,7 +276,7 @@ def _selected(
 
 
 def _chunk(trace: Path, options: dict[str, Any], console: Console) -> JobChunk:
-    """The trace, or the first entries of it, with a word about what could not be used."""
+    """Load the trace, or its first entries, and report unusable rows."""
     if trace.is_dir():
         reader = opened_journals([trace])
     else:
@@ -303,8 +302,8 @@ def _progress(console: Console, wanted: bool | None) -> Progress:
 
 
 def _watcher(bar: Progress, workload: Workload | BatchTrace, stop: _Stop, *, plain: bool) -> Any:
-    """For every run a line of progress, and the way to stop it; ``plain``: also lines of text now and then,
-    if there is no terminal to draw on."""
+    """Return a function that adds a progress line for a run, and stops it on Ctrl-C; ``plain``: it also
+    prints text lines now and then, if there is no terminal."""
 
     def watch(policy: Policy | BatchPolicy, seed: int) -> Watch:
         line = bar.add_task(f"{policy.name} seed {seed}", total=workload.tasks)
@@ -327,7 +326,7 @@ def _watcher(bar: Progress, workload: Workload | BatchTrace, stop: _Stop, *, pla
 
 
 def _write(runs: list[Run], settings: Settings, options: dict[str, Any]) -> None:
-    """Bring both files up to date after every run, so that whatever happens next they are of use."""
+    """Write both files after every run, so that they are useful whatever happens next."""
     rows = summary(runs)
     if options["json_file"] is not None:
         write_json(options["json_file"], rows)
@@ -351,7 +350,7 @@ def _numbers(text: str, kind: type[int] | type[float], least: float) -> tuple[An
     except ValueError as error:
         raise click.UsageError(f"{text!r} is not a list of numbers with commas between") from error
     if any(not number >= least for number in numbers):
-        raise click.UsageError(f"{text!r}: nothing below {least} makes sense there")
+        raise click.UsageError(f"{text!r}: every number must be at least {least}")
     return numbers
 
 
@@ -367,8 +366,7 @@ def _numbers(text: str, kind: type[int] | type[float], least: float) -> tuple[An
     "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Result file, JSON lines."
 )
 def sweep_command(trace: Path, names: str, out: Path, **options: Any) -> None:
-    """Run a grid (load x policy x brokers x seeds) in parallel; a second start goes on where the first was
-    stopped."""
+    """Replay a trace over a grid (load x policy x brokers x seeds) in parallel; a second start resumes."""
     console = Console(stderr=True)
     brokers, seeds = _numbers(options["brokers"], int, 1), _numbers(options["seeds"], int, 0)
     loads = _numbers(options["loads"], float, LOAD_MIN) or (None,)
@@ -391,7 +389,7 @@ def sweep_command(trace: Path, names: str, out: Path, **options: Any) -> None:
     _print_grid([after[key] for key in keys if key in after])
     if stop():
         kept = sum(key in after for key in keys)
-        console.print(f"Stopped: {kept} of {len(keys)} runs are in {out.name}; start again to go on.")
+        console.print(f"Stopped: {kept} of {len(keys)} runs are in {out.name}; start again to resume.")
         sys.exit(ExitCode.INTERRUPTED)
 
 
@@ -424,7 +422,7 @@ def _print_grid(entries: list[dict[str, Any]]) -> None:
 
 @click.command("policies")
 def policies_command() -> None:
-    """List the policies of a replay."""
+    """List the policies that a replay can compare."""
     for policy in policies().values():
         click.echo(f"{policy.name:<15} {policy.about}")
     for family in FAMILIES.values():

@@ -1,4 +1,4 @@
-"""``hanse submit``: give the league a job, from a file or from the command line."""
+"""``hanse submit``: submission of a job, from a file or from the command line."""
 
 import os
 from collections.abc import Callable
@@ -11,14 +11,14 @@ from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
 
 NAME_CHARACTERS_MAX: Final = 60
-"""Of the name that a job of the command line gets from its program."""
+"""Longest name that a job of the command line gets from its program."""
 
 
 class SplitCommand(click.Command):
-    """A command whose arguments behind ``--`` are passed on as they are."""
+    """Command whose arguments behind ``--`` are passed on unchanged."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep what is behind the first ``--`` apart; click would forget that it stood there."""
+        """Set aside the arguments behind the first ``--``; click would lose its position."""
         if "--" in args:
             at = args.index("--")
             ctx.meta["hanse.command"] = tuple(args[at + 1 :])
@@ -26,53 +26,53 @@ class SplitCommand(click.Command):
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """As people write it."""
+        """Add ``[-- CMD...]`` to the usage line."""
         return [*super().collect_usage_pieces(ctx), "[-- CMD...]"]
 
 
 _OPTIONS: Final = (
     click.option("-n", "--count", type=int, metavar="N",
-                 help="How many tasks; each finds its index in $HANSE_TASK."),
+                 help="Number of tasks; each finds its index in $HANSE_TASK."),
     click.option("--name", help="Name of the job.  [default: that of the program]"),
     click.option("--cpus", metavar="N", help="CPUs of a task: 2, 0.5, 500m, or 2..16 for elastic work."),
     click.option("--mem", "--memory", "memory", metavar="SIZE",
-                 help="Memory of a task, such as 512MB or 4GiB.  [default: none is set aside; it is "
+                 help="Memory of a task, such as 512MB or 4GiB.  [default: none is reserved; it is "
                  "ended beyond its share of the node's]"),
     click.option("--gpus", metavar="N", help="GPUs of a task, or a range such as 1..8."),
     click.option("--resource", "resources", multiple=True, metavar="NAME=N",
                  help="Another resource of a task."),
     click.option("--where", metavar="COND",
-                 help="""Where it may run: 'arch == "arm64" and zone in ("a","b")'."""),
+                 help="""Condition on nodes: 'arch == "arm64" and zone in ("a","b")'."""),
     click.option("--cluster", "allow", multiple=True, metavar="NAME", help="Run in these clusters only."),
-    click.option("--not-cluster", "deny", multiple=True, metavar="NAME", help="Never run there."),
+    click.option("--not-cluster", "deny", multiple=True, metavar="NAME", help="Never run in these clusters."),
     click.option("--prefer", multiple=True, metavar="NAME", help="Clusters that hold its data, best first."),
     click.option("--priority", type=int, metavar="N", help="-1000 to 1000; higher is more urgent."),
-    click.option("--class", "class", type=click.Choice(["batch", "latency"]), help="How it values time."),
+    click.option("--class", "class", type=click.Choice(["batch", "latency"]), help="Time class of the job."),
     click.option("--deadline", metavar="TIME", help="Cancel it if it has not ended by then, such as 2h."),
-    click.option("--duration", metavar="TIME", help="How long a task takes, as an estimate."),
-    click.option("--retries", type=int, metavar="N", help="How often a task that fails is tried again."),
-    click.option("--gang", is_flag=True, help="All tasks start together, in one cluster, or none does."),
-    click.option("--preemptible", is_flag=True, help="More urgent work may stop it; it starts again later."),
-    click.option("--grace", metavar="TIME", help="From the signal to save its work to its end."),
+    click.option("--duration", metavar="TIME", help="Estimated run time of a task."),
+    click.option("--retries", type=int, metavar="N", help="Retries of a task that fails."),
+    click.option("--gang", is_flag=True, help="Start all tasks together, in one cluster, or none."),
+    click.option("--preemptible", is_flag=True, help="More urgent jobs may stop it; it starts again later."),
+    click.option("--grace", metavar="TIME", help="Time from the signal to save its work to its end."),
     click.option("--unreachable", type=click.Choice(["move", "wait"]),
-                 help="What to do when its cluster cannot be reached."),
+                 help="Reaction to an unreachable cluster."),
     click.option("--on-loss", type=click.Choice(["retry", "fail"]),
-                 help="What to do with a task that may have begun and was lost."),
+                 help="Reaction to a lost task that may have started."),
     click.option("--after", multiple=True, type=JOB, metavar="JOB",
                  help="Start when this job has succeeded."),
-    click.option("--label", "labels", multiple=True, metavar="WORD", help="What other jobs may be near to."),
-    click.option("--tenant", metavar="NAME", help="For whom.  [default: $HANSE_TENANT]"),
+    click.option("--label", "labels", multiple=True, metavar="WORD", help="Label for nearness rules."),
+    click.option("--tenant", metavar="NAME", help="Tenant of the job.  [default: $HANSE_TENANT]"),
     click.option("--env", multiple=True, metavar="NAME[=VALUE]",
                  help="A variable of its environment; without a value, that of this shell."),
-    click.option("--workdir", metavar="DIR", help="Where it runs, on the node."),
+    click.option("--workdir", metavar="DIR", help="Working directory on the node."),
     click.option("--trace", metavar="TRACEPARENT",
                  help="The W3C trace that it belongs to.  [default: $TRACEPARENT]"),
     click.option("--client-id", metavar="ID", help="The same id twice gives the same job."),
     click.option("--dry-run", is_flag=True, help="Only check the job, and print it with --json."),
     click.option("-q", "--quiet", is_flag=True, help="Print nothing but the ids."),
-    click.option("--wait", is_flag=True, help="Wait until it has ended; the status says how."),
-    click.option("-f", "--follow", is_flag=True, help="Show its output until it has ended; then as --wait."),
-    seconds_option("--timeout", "With --wait: no longer than this (status 124)."),
+    click.option("--wait", is_flag=True, help="Wait until it ends; the exit status tells how."),
+    click.option("-f", "--follow", is_flag=True, help="Show its output until it ends; then as --wait."),
+    seconds_option("--timeout", "With --wait: at most this long (status 124)."),
 )  # fmt: skip
 
 
@@ -95,14 +95,14 @@ def submit(ctx: click.Context, /, files: tuple[str, ...], as_json: bool, **given
       hanse submit -n 100 --cpus 2 --mem 1GiB -- ./simulate
       hanse submit job.yaml --priority 5
 
-    Options go before what the file says. A job is safe with two brokers when its id is printed. A file may
-    hold several jobs, with '---' between them.
+    Options override the file. A job is safe with two brokers when its id is printed. A file may hold several
+    jobs, with '---' between them.
 
     \b
     Ends with 0 if the league has the job, 2 or 65 if it breaks a rule, 3 if the league cannot place it, 75 if
-    the league did not say in time; with --wait or --follow as 'hanse wait'.
+    the league did not answer in time; with --wait or --follow as 'hanse wait'.
     """
-    from hanse.client.job_form import Draft, checked, with_client_id  # noqa: PLC0415  help need not wait for it
+    from hanse.client.job_form import Draft, checked, with_client_id  # noqa: PLC0415  keeps help fast
 
     if given["follow"] and as_json:
         raise click.UsageError("--follow shows the output of the job, which is not JSON; use --wait")
@@ -138,7 +138,7 @@ def _drafts(files: tuple[str, ...], command: tuple[str, ...], given: dict[str, A
         form.setdefault("name", _name_of(command))
         return [Draft(_with_shell(form))]
     if not files:
-        raise click.UsageError("what is to run? Write 'hanse submit -- CMD...', or name a job file")
+        raise click.UsageError("nothing to run. Write 'hanse submit -- CMD...', or name a job file")
     _missing(files)
     drafts = [draft for file in files for draft in read_drafts(file)]
     return [
@@ -150,8 +150,8 @@ def _drafts(files: tuple[str, ...], command: tuple[str, ...], given: dict[str, A
 
 
 def _with_shell(form: dict[str, object]) -> dict[str, object]:
-    """The shell's tenant and trace, for a job that names none. A trace that makes no sense is ignored: the
-    variable may be there for others."""
+    """Add the shell's tenant and trace to a job that names none. Ignore an invalid trace: other programs may
+    use the variable."""
     from hanse.model.field_reader import read_trace  # noqa: PLC0415  as above
 
     tenant, parent = os.environ.get("HANSE_TENANT"), read_trace(os.environ.get("TRACEPARENT"), "")
@@ -162,7 +162,7 @@ def _with_shell(form: dict[str, object]) -> dict[str, object]:
 
 
 def _missing(files: tuple[str, ...]) -> None:
-    """A program's name where a file is expected is the commonest slip."""
+    """Refuse a missing file; a program's name in the place of a file is the commonest mistake."""
     from pathlib import Path  # noqa: PLC0415  as above
 
     for file in files:
@@ -176,13 +176,13 @@ def _missing(files: tuple[str, ...]) -> None:
 
 
 def _name_of(command: tuple[str, ...]) -> str:
-    """The program's name, as far as it may name a job."""
+    """Return the program's name, as far as it can name a job."""
     name = "".join(letter for letter in command[0].rpartition("/")[2] if letter.isprintable()).strip()
     return name[:NAME_CHARACTERS_MAX] or "job"
 
 
 def _tell(drafts: list[Any], results: list[Any], mode: str) -> ExitCode:
-    """Say what became of each job, as JSON, ids, words or nothing; the status for all of them."""
+    """Print the result of each submission, as JSON, ids, words or nothing; return the status."""
     from hanse.client.job_form import told  # noqa: PLC0415  as above
     from hanse.model.problem import Problem  # noqa: PLC0415  as above
 
@@ -225,7 +225,7 @@ def _json_result(draft: Any, result: Any) -> dict[str, object]:
 
 
 def _see_through(client: Any, jobs: list[str], given: dict[str, Any], as_json: bool) -> ExitCode:
-    """Wait for the jobs, with their output if it was asked for; how they ended."""
+    """Wait for the jobs, with their output if asked for; return their status."""
     from hanse.cli.commands.logs import Output, follow  # noqa: PLC0415  as above
     from hanse.cli.waiting import first_bad, say_end, status_of, wait_for  # noqa: PLC0415  as above
 

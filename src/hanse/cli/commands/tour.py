@@ -1,7 +1,7 @@
-"""``hanse tour``: a real league on this machine, from nothing to nothing, in half a minute.
+"""``hanse tour``: a real league on this machine, created and removed in half a minute.
 
-It does what a new user would do, with the same commands: start a league, submit work, ask why, read the
-output, lose a broker, and go on. Everything lives in a directory of its own that is gone afterwards.
+The tour runs the commands of a new user: start a league, submit jobs, ask why, read the output, kill a
+broker, and go on. Everything lives in its own directory, which is removed at the end.
 """
 
 import os
@@ -38,11 +38,11 @@ groups:
 
 
 @click.command()
-@click.option("--keep", is_flag=True, help="Leave the league running, and say how to go on.")
+@click.option("--keep", is_flag=True, help="Leave the league running, and print how to use it.")
 def tour(keep: bool) -> None:
-    """See a real league place, run and explain real work on this machine."""
+    """Watch a real league place, run and explain jobs on this machine."""
     directory = Path(tempfile.mkdtemp(prefix="hanse-tour-"))
-    directory.chmod(0o755)  # tasks run as somebody else
+    directory.chmod(0o755)  # tasks run as another user
     guide = _Guide(directory)
     try:
         guide.walk()
@@ -55,7 +55,7 @@ def tour(keep: bool) -> None:
 
 
 class _Guide:
-    """Runs the commands of the tour, each shown before its output."""
+    """Runner of the tour's commands; it shows each command before its output."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -63,11 +63,11 @@ class _Guide:
         self.config = directory / "config.json"
 
     def walk(self) -> None:
-        """The tour itself."""
-        self.say("A league of two brokers and three clusters, each member a process of its own:")
+        """Run the whole tour."""
+        self.say("A league of two brokers and three clusters, each member a separate process:")
         self.run("up", "--home", str(self.home))
         self.run("status")
-        self.say("Work: a command three times, then a job file with three groups that need each other.")
+        self.say("Jobs: a command three times, then a job file with three groups that need each other.")
         self.run("submit", "--name", "hello", "-n", "3", "--wait", "--", "sh", "-c",
                  "echo hello from node $HANSE_NODE of $HANSE_CLUSTER")  # fmt: skip
         self.run("logs", "1-0")
@@ -76,10 +76,10 @@ class _Guide:
         self.run("plan", str(file), allowed=(0, 1))
         self.run("submit", "--wait", str(file))
         self.run("show", "1-1")
-        self.say("More work than there is room for: it waits, and says why.")
+        self.say("More tasks than the clusters hold: they wait, and 'hanse why' explains it.")
         self.run("submit", "--name", "crowd", "-n", "20", "--", "sleep", "2")
         self.run("why", "1-2")
-        self.say("Now the broker that took it dies. Its heir takes the work over; nothing is lost.")
+        self.say("Now the broker that accepted it is killed. Its standby takes over; nothing is lost.")
         self._kill("broker-1")
         self.run("wait", "1-2")
         self.run("jobs")
@@ -93,17 +93,17 @@ class _Guide:
         self.directory.rmdir()
 
     def say(self, text: str) -> None:
-        """A word to the visitor."""
+        """Print a heading."""
         click.echo()
         click.secho(f"# {text}", bold=True)
 
     def run(self, *words: str, allowed: tuple[int, ...] = (0,)) -> None:
-        """Run a command as the visitor would."""
+        """Run a command as a user would."""
         click.echo()
         click.secho(f"$ hanse {shlex.join(words)}", fg="cyan")
         sys.stdout.flush()
         environment = {**os.environ, "HANSE_CONFIG": str(self.config), "HANSE_HOME": str(self.home)}
-        environment.pop(TOKEN_VARIABLE, None)  # of another league
+        environment.pop(TOKEN_VARIABLE, None)  # it belongs to another league
         done = subprocess.run(  # noqa: S603  our own program
             [sys.executable, "-m", "hanse", *words], env=environment, check=False, timeout=STEP_SECONDS_MAX
         )

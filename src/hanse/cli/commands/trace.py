@@ -1,8 +1,8 @@
-"""``hanse trace``: convert, describe, sample and generate traces.
+"""``hanse trace``: conversion, description, sampling and generation of traces.
 
-Results go to standard output or to the file that is named; progress and what must be said about bad rows go
-to standard error. Exit codes as everywhere (``hanse.client.exit_codes``): 74 when a trace cannot be read or
-written, 1 when ``--strict`` found bad rows, 2 for bad usage.
+Results go to standard output or to the named file; progress and reports about bad rows go to standard error.
+Exit codes as everywhere (``hanse.client.exit_codes``): 74 when a trace cannot be read or written, 1 when
+``--strict`` found bad rows, 2 for bad usage.
 """
 
 import os
@@ -45,9 +45,9 @@ SPREADS = {
 
 
 class FileRefusedError(CommandError):
-    """A file that cannot be read or written."""
+    """File that cannot be read or written."""
 
-    exit_code = int(ExitCode.FILE)  # what click ends with where a command runs without ``hanse``
+    exit_code = int(ExitCode.FILE)  # click's exit code where a command runs without ``hanse``
 
     def __init__(self, message: str) -> None:
         super().__init__(message, ExitCode.FILE)
@@ -55,14 +55,14 @@ class FileRefusedError(CommandError):
 
 @contextmanager
 def _edge() -> Iterator[None]:
-    """Where our errors become the command line's."""
+    """Turn errors into command errors."""
     try:
         yield
     except TraceError as error:
         raise FileRefusedError(str(error)) from error
     except BrokenPipeError:
-        # who read our output has enough; the null device keeps the interpreter's last flush quiet
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - open until the very end
+        # the reader closed the pipe; the null device keeps the interpreter's last flush quiet
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - open until the exit
         sys.exit(0)
     except OSError as error:
         place = error.filename or "the output"
@@ -74,7 +74,7 @@ def _choices(kind: Any) -> click.Choice[str]:
 
 
 def _reading(command: Command) -> Command:
-    """The options of every command that reads a trace."""
+    """Add the options of every command that reads a trace."""
     options = (
         click.option(
             "--format", "form", metavar="NAME", help="Format of the trace; recognised when not given."
@@ -85,14 +85,14 @@ def _reading(command: Command) -> Command:
             type=_choices(Processors),
             default=Processors.REQUESTED.value,
             show_default=True,
-            help="SWF: which number of processors counts.",
+            help="SWF: number of processors to use.",
         ),
         click.option(
             "--estimates",
             type=_choices(Estimates),
             default=Estimates.REQUESTED.value,
             show_default=True,
-            help="SWF: what a job's estimate is.",
+            help="SWF: estimate of a job to use.",
         ),
         click.option("--kill-at-estimate", is_flag=True, help="SWF: no job runs longer than it requested."),
         click.option(
@@ -100,7 +100,7 @@ def _reading(command: Command) -> Command:
             type=_choices(Cancelled),
             default=Cancelled.RAN.value,
             show_default=True,
-            help="SWF: which cancelled jobs stay.",
+            help="SWF: cancelled jobs to keep.",
         ),
         click.option("--skip-zero-runtime", is_flag=True, help="SWF: leave out jobs of run time 0."),
         click.option(
@@ -116,9 +116,9 @@ def _reading(command: Command) -> Command:
             type=click.Path(file_okay=False, path_type=Path),
             multiple=True,
             metavar="DIR",
-            help="Journals: those of further brokers of the same league.",
+            help="Journals of further brokers of the same league.",
         ),
-        click.option("--strict", is_flag=True, help="Exit with 1 when a row was no good."),
+        click.option("--strict", is_flag=True, help="Exit with 1 if there was a bad row."),
     )
     for option in reversed(options):
         command = option(command)
@@ -131,23 +131,23 @@ _RULE_FIELDS = tuple(
 
 
 def _opened(path: str, options: dict[str, Any]) -> OpenTrace:
-    """A reader by the options of ``_reading``, which are taken out of ``options``."""
+    """Return a reader for the options of ``_reading_options``, which are removed from ``options``."""
     rules = {name: options.pop(name) for name in _RULE_FIELDS}
     form, further = options.pop("form"), options.pop("further")
     if path != STDIN and Path(path).is_dir():
         return opened_journals([Path(path), *further], form)
     if further:
-        raise click.UsageError("--with is for journals, and the trace is none")
+        raise click.UsageError("--with is for journals, and the trace is not a journal")
     return open_trace(path, form, msgspec.convert(rules, ReadRules))
 
 
 def opened_journals(paths: list[Path], form: str | None = None) -> OpenTrace:
-    """A reader of the journals in these directories."""
+    """Return a reader of the journals in these directories."""
     from hanse.cli.journal_trace import FORMAT, JournalReader, is_journal  # noqa: PLC0415  slow to import
 
     strange = [str(path) for path in paths if not is_journal(path)]
     if strange or form not in (None, FORMAT):
-        what = f"{strange[0]} is a folder without a journal" if strange else f"a folder is no {form}"
+        what = f"{strange[0]} is a folder without a journal" if strange else f"a folder is not a {form} trace"
         raise TraceError(
             f"{what}: give the path of a trace file, - for standard input, or the home of a league"
         )
@@ -155,7 +155,7 @@ def opened_journals(paths: list[Path], form: str | None = None) -> OpenTrace:
 
 
 def _bar() -> Progress:
-    """Progress on standard error, and only when that is a terminal."""
+    """Return a progress bar on standard error, shown only on a terminal."""
     console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),
@@ -169,7 +169,7 @@ def _bar() -> Progress:
 
 
 def _watched(reader: OpenTrace) -> Iterator[JobChunk]:
-    """The reader's chunks, with progress."""
+    """Yield the reader's chunks, with progress."""
     with _bar() as progress:
         task = progress.add_task(f"reading {reader.name}", total=1.0, done="")
         for chunk in reader:
@@ -182,7 +182,7 @@ def _watched(reader: OpenTrace) -> Iterator[JobChunk]:
 
 
 def _tell(reader: OpenTrace, strict: bool) -> None:
-    """The report, on standard error."""
+    """Print the report on standard error."""
     for line in reader.report.lines():
         click.echo(line, err=True)
     if strict and reader.report.bad:
@@ -192,9 +192,9 @@ def _tell(reader: OpenTrace, strict: bool) -> None:
 def _marked(
     reader: OpenTrace, chunks: Iterable[JobChunk], begin: int = 0
 ) -> tuple[Iterable[JobChunk], Marks]:
-    """The chunks, and what our own form keeps of what the trace says about itself.
+    """Return the chunks, and the metadata of the trace that Hanse's own formats keep.
 
-    The first chunk is taken for it, because only then the trace's beginning is known. ``begin``: how much
+    The first chunk is read for it, because only then the trace's beginning is known. ``begin``: how much
     later the chunks begin than the trace, in microseconds.
     """
     stream = iter(chunks)
@@ -218,20 +218,20 @@ def _written(chunks: Iterable[JobChunk], out: str, form: str | None, marks: Mark
 
 @click.group()
 def trace() -> None:
-    """Convert, describe, thin and generate traces of jobs."""
+    """Convert, describe, sample and generate traces of jobs."""
 
 
 @trace.command()
 @click.argument("source", metavar="TRACE")
 @click.argument("out", metavar="OUT")
-@click.option("--to", type=click.Choice(WRITTEN), help="What to write; by OUT's name when not given.")
+@click.option("--to", type=click.Choice(WRITTEN), help="Format to write.  [default: by OUT's name]")
 @click.option("--sort", is_flag=True, help="Put jobs in order of arrival (holds the whole trace in memory).")
 @_reading
 def convert(source: str, out: str, to: str | None, sort: bool, strict: bool, **options: Any) -> None:
-    """Write TRACE as our CSV or Parquet, or as .tr.
+    """Write TRACE as Hanse's CSV or Parquet, or as .tr.
 
     TRACE and OUT may be - for standard input and output. TRACE may be the home of a league, or the directory
-    of a broker in it: then its jobs are told by the brokers' journals. .tr keeps arrivals and durations only.
+    of a broker in it: then its jobs come from the brokers' journals. .tr keeps arrivals and durations only.
     """
     with _edge():
         reader = _opened(source, options)
@@ -250,7 +250,7 @@ def convert(source: str, out: str, to: str | None, sort: bool, strict: bool, **o
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @_reading
 def describe(source: str, as_json: bool, strict: bool, **options: Any) -> None:
-    """Say what TRACE holds: counts, span, demand, percentiles, bad rows.
+    """Describe TRACE: counts, span, demand, percentiles, bad rows.
 
     TRACE may also be a list of machines (Alibaba GPU 2023, Google 2019).
     """
@@ -343,7 +343,7 @@ def _describe_nodes(source: str, nodes: NodeTable, as_json: bool, strict: bool) 
 @trace.command()
 @click.argument("source", metavar="TRACE")
 @click.argument("out", metavar="OUT")
-@click.option("--every", type=click.IntRange(min=1), default=1, help="Keep one job in so many.")
+@click.option("--every", type=click.IntRange(min=1), default=1, help="Keep every k-th job.")
 @click.option(
     "--fraction",
     type=click.FloatRange(0, 1, min_open=True),
@@ -355,7 +355,7 @@ def _describe_nodes(source: str, nodes: NodeTable, as_json: bool, strict: bool) 
     "--from", "begin", type=click.FloatRange(min=0), default=0.0, help="Keep arrivals from here, s."
 )
 @click.option("--until", type=click.FloatRange(min=0), help="Keep arrivals before this, s.")
-@click.option("--to", type=click.Choice(WRITTEN), help="What to write; by OUT's name when not given.")
+@click.option("--to", type=click.Choice(WRITTEN), help="Format to write.  [default: by OUT's name]")
 @_reading
 def sample(  # noqa: PLR0913 - one argument per option, as click hands them over
     *,
@@ -402,8 +402,8 @@ def sample(  # noqa: PLR0913 - one argument per option, as click hands them over
 @click.option(
     "--mean-seconds", type=click.FloatRange(min=0, min_open=True), help="poisson only; 10 when not given."
 )
-@click.option("--out", default="-", show_default=True, help="Where to; - is standard output.")
-@click.option("--to", type=click.Choice(WRITTEN), help="What to write; by --out's name when not given.")
+@click.option("--out", default="-", show_default=True, help="File to write; - is standard output.")
+@click.option("--to", type=click.Choice(WRITTEN), help="Format to write.  [default: by --out's name]")
 def generate(  # noqa: PLR0913 - one argument per option, as click hands them over
     *,
     family: str,
@@ -416,7 +416,7 @@ def generate(  # noqa: PLR0913 - one argument per option, as click hands them ov
     out: str,
     to: str | None,
 ) -> None:
-    """Make a trace: Poisson arrivals that load NODES slots to LOAD, sizes and durations of a family."""
+    """Generate a trace: Poisson arrivals that load NODES slots to LOAD, sizes and durations of a family."""
     if family != FAMILY_NAMES[0] and (tasks_per_job is not None or mean_seconds is not None):
         raise click.UsageError(
             f"--tasks-per-job and --mean-seconds are for the family {FAMILY_NAMES[0]}; {family} has its own"
@@ -435,9 +435,9 @@ def generate(  # noqa: PLR0913 - one argument per option, as click hands them ov
 
 
 def _counted(wish: Wish) -> Iterator[JobChunk]:
-    """The generated chunks, with progress."""
+    """Yield the generated chunks, with progress."""
     with _bar() as progress:
-        task = progress.add_task(f"making {wish.family}", total=wish.jobs, done="adding up the work")
+        task = progress.add_task(f"making {wish.family}", total=wish.jobs, done="computing the load")
         for chunk in generated(wish):
             progress.update(task, advance=chunk.jobs, done=f"{chunk.jobs + int(chunk.job[0]):,} jobs")
             yield chunk

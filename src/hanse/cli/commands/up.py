@@ -1,7 +1,7 @@
 """``hanse up`` and ``hanse down``: a whole league on this machine with one command.
 
-A league that is not up yet is wanted soon: the nursery (``prefork``) imports what the members need while this
-process makes the league, so nothing heavy is imported here before it is under way.
+The prefork server (``prefork``) imports what the members need while this process creates the league, so this
+process imports nothing heavy before the server has started.
 """
 
 import os
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 CLUSTERS_MAX: Final = 50
 BROKERS_MAX: Final = 20
 KNOCK_SECONDS_MAX: Final = 5.0
-"""How long a member that runs already may take to answer at its door."""
+"""Time a member that runs already has to accept a connection."""
 
 
 @click.command()
@@ -46,17 +46,17 @@ KNOCK_SECONDS_MAX: Final = 5.0
     "--nodes", type=click.IntRange(1, 1_000), default=2, show_default=True, help="Nodes of each cluster."
 )
 @click.option("--from", "source", type=click.Path(path_type=Path, exists=True, dir_okay=False),
-              help="A league file, instead of equal clusters on this machine.")  # fmt: skip
+              help="League file, instead of equal clusters on this machine.")  # fmt: skip
 @click.option(
     "--user", default="", metavar="NAME",
-    help="Who runs the tasks of the equal clusters if you are root.  [default: per-job, an id for each]",
+    help="User that runs the tasks if you are root.  [default: per-job, an id for each job]",
 )  # fmt: skip
 @click.option(
     "--context",
     "context_name",
     default="",
     metavar="NAME",
-    help="The context: of a league that is there, or the name of a new one's.  [default: the league's name]",
+    help="Context of an existing league, or name for that of a new one.  [default: the league's name]",
 )
 @click.option("--record-digests", is_flag=True, hidden=True)
 def up(
@@ -69,9 +69,9 @@ def up(
     context_name: str,
     record_digests: bool,
 ) -> None:
-    """Start a league on this machine, or what is missing of it, and say how to use it.
+    """Start a league on this machine, or its missing members, and print how to use it.
 
-    Running it again is safe: members that run are left alone, members that died come back. A member that
+    Running it again is safe: members that run are left alone, members that died are restarted. A member that
     does not start is named, with the reason, and the status is 1; the others are up all the same.
     """
     _check_user(user, source)
@@ -84,7 +84,7 @@ def up(
     if context_name:
         refuse_taken(load_contexts(), context_name, Context("", str(place.path)))
     nursery = Nursery(daemon_environment()) if not running_members(place) else None
-    from hanse.cli.embedded.home_league import league_of  # noqa: PLC0415  behind the nursery
+    from hanse.cli.embedded.home_league import league_of  # noqa: PLC0415  after the prefork server
     from hanse.live.config.league import LeagueError  # noqa: PLC0415  as above
 
     was_there = place.league_file.is_file()
@@ -114,8 +114,8 @@ def up(
 
 
 def _warn_of_the_rest(place: Home, league: "League", was_there: bool) -> bool:
-    """What does not keep the league from being up; whether its commands will not work all the same."""
-    from hanse.cli.embedded.league_setup import PERSON  # noqa: PLC0415  see the module's first words
+    """Print warnings about a league that is up; True if its commands will not work all the same."""
+    from hanse.cli.embedded.league_setup import PERSON  # noqa: PLC0415  see the module's docstring
     from hanse.security.credentials import Credentials  # noqa: PLC0415  as above
 
     invocation = click.get_current_context()
@@ -123,44 +123,44 @@ def _warn_of_the_rest(place: Home, league: "League", was_there: bool) -> bool:
              if invocation.get_parameter_source(name) is ParameterSource.COMMANDLINE]  # fmt: skip
     if asked and was_there:
         warn(
-            f"there was a league in {place.path} already, and it is kept as it is: {', '.join(asked)} "
+            f"there was a league in {place.path} already, and it was not changed: {', '.join(asked)} "
             f"{'is' if len(asked) == 1 else 'are'} for a new one ('hanse down --delete' removes this one, "
-            "--home puts another beside it)"
+            "--home creates another)"
         )
     elif asked and invocation.params["source"] is not None:
-        warn(f"the file of --from says it all; not used: {', '.join(asked)}")
+        warn(f"the file of --from sets everything; not used: {', '.join(asked)}")
     for problem in (*isolation_notices(league, place.path), python_problem(league)):
         if problem is not None:
             warn(problem)
     mute = Credentials(place.person(PERSON)).problem()
     if mute is not None:
-        warn(f"{mute}. Commands cannot say who you are: move it away and run 'hanse up' again")
+        warn(f"{mute}. Commands cannot identify you: move it away and run 'hanse up' again")
     return mute is not None
 
 
 def _say_context(league: "League", kept: Kept, wanted: str) -> None:
-    """Which context speaks to this league, if that is not plain."""
+    """Print the league's context, if it is not obvious."""
     if kept.is_new and kept.name not in (wanted, league.name):
         click.echo(f"Its context is '{kept.name}': another league has '{league.name}'.")
     if kept.before and kept.before != kept.name:
         click.echo(
-            f"Commands speak to '{kept.name}' from now on; 'hanse config use {kept.before}' goes back to "
+            f"Commands now use '{kept.name}'; 'hanse config use {kept.before}' goes back to "
             f"'{kept.before}', and 'hanse --context NAME ...' is for one command.\n"
         )
 
 
 def _refuse_readonly(place: Home) -> None:
-    """Leave if nothing could be kept in a home that is there."""
+    """Refuse a home that cannot be written."""
     if place.path.exists() and not os.access(place.path, os.W_OK):
         raise CommandError(
             f"{place.path} cannot be written",
             ExitCode.FILE,
-            "see with 'ls -ld' whose it is, and with 'findmnt -T' whether its file system is read-only",
+            "check its owner with 'ls -ld', and with 'findmnt -T' whether its file system is read-only",
         )
 
 
 def _say_how_it_is(place: Home, league: "League", outcome: Outcome) -> None:
-    """What is there of the league and what is not, and why."""
+    """Print which members run, which do not, and why."""
     total = len(_verbs(league))
     missing = len(outcome.gone) + len(outcome.late)
     if not missing:
@@ -174,29 +174,27 @@ def _say_how_it_is(place: Home, league: "League", outcome: Outcome) -> None:
         click.echo(f"The league '{league.name}' {state}: {total - missing} of {total} members are there.")
     click.echo(f"Its home is {place.path}\n")
     for name, why in outcome.gone.items():
-        warn(f"{name} is not there: {why}")
+        warn(f"{name} did not start: {why}")
     if outcome.gone:
         warn(
-            "when the reason is gone, run 'hanse up' again: it starts what is missing. "
+            "when the problem is solved, run 'hanse up' again: it starts the missing members. "
             f"The logs are {place.path}/MEMBER/log.jsonl"
         )
     for name in outcome.late:
-        warn(f"{name} is still starting; 'hanse status' shows when it is there")
+        warn(f"{name} is still starting; 'hanse status' shows when it answers")
 
 
 def _say_how_to_use_it() -> None:
-    click.echo("  hanse status                         how it is")
+    click.echo("  hanse status                         show the state of the league")
     click.echo("  hanse submit -n 3 -- echo hello      run a command three times")
-    click.echo("  hanse jobs                           what there is to do and was done")
-    click.echo("  hanse why JOB                        why a job waits or runs where it does")
-    click.echo("  hanse logs JOB                       what it has written")
-    click.echo(
-        "  hanse down                           stop the league; what runs goes on until its lease ends"
-    )
+    click.echo("  hanse jobs                           list the jobs")
+    click.echo("  hanse why JOB                        explain why a job waits or runs where it runs")
+    click.echo("  hanse logs JOB                       print its output")
+    click.echo("  hanse down                           stop the league; tasks run until their lease ends")
 
 
 def _verbs(league: "League") -> dict[str, str]:
-    """The command that runs each member, in the order in which they are started."""
+    """Return the command that runs each member, in the order of their start."""
     return {
         **{entry.name: "warden" for entry in league.serving_clusters},
         **{runner.name: "runner" for entry in league.serving_clusters for runner in entry.runners},
@@ -205,7 +203,7 @@ def _verbs(league: "League") -> dict[str, str]:
 
 
 def _knock(league: "League", names: list[str], outcome: Outcome) -> None:
-    """See whether members that ran before have opened their doors: one may be starting since then."""
+    """Mark members that ran before but do not accept connections as late: one may still be starting."""
     doors = {entry.name: entry.door for entry in league.brokers}
     for cluster in league.clusters:
         doors[cluster.name] = cluster.door
@@ -222,15 +220,15 @@ def _knock(league: "League", names: list[str], outcome: Outcome) -> None:
 
 def _check_user(user: str, source: Path | None) -> None:
     if user and source is not None:
-        raise click.UsageError("with --from, say it in the league file: 'backend: {kind: ..., user: NAME}'")
+        raise click.UsageError("with --from, set it in the league file: 'backend: {kind: ..., user: NAME}'")
     problem = user_problem(user) if user else None
     if problem is not None:
         raise click.UsageError(f"--user: {problem}")
 
 
 def _with_user(home: Home, league: "League", user: str) -> "League":
-    """The league of a home, with tasks that run as this user; it counts for members that are started now."""
-    from hanse.live.config.league_file import store  # noqa: PLC0415  see the module's first words
+    """Return the league of a home with tasks that run as this user; it affects members that start now."""
+    from hanse.live.config.league_file import store  # noqa: PLC0415  see the module's docstring
 
     replace = msgspec.structs.replace
     clusters = tuple(replace(entry, backend=replace(entry.backend, user=user)) for entry in league.clusters)
@@ -241,7 +239,7 @@ def _with_user(home: Home, league: "League", user: str) -> "League":
 
 
 def _nodes(league: "League") -> str:
-    """How many nodes there are, in words; a cluster over Slurm finds its own when its warden starts."""
+    """Return the number of nodes, as text; a cluster over Slurm finds its nodes when its warden starts."""
     known = sum(len(entry.nodes) for entry in league.clusters)
     if all(entry.nodes for entry in league.clusters):
         return f"{known} nodes"
@@ -259,10 +257,10 @@ def _counted(number: int, what: str) -> str:
 )
 @context_option
 def down(home: Path, delete: bool) -> None:
-    """Stop a league of this machine: that of --context, or of --home. Its jobs are kept, and go on when it
-    comes up again."""
+    """Stop a league on this machine: that of --context, or of --home. Its jobs are kept, and go on when it
+    starts again."""
     home = _home_to_stop(home)
-    place = Home(home.resolve())  # members are known by this name, however their home was named
+    place = Home(home.resolve())  # members are known by the resolved path
     running = list(running_members(place))
     if not running and not _has_league(place):
         raise CommandError(f"there is no league in {place.path}", ExitCode.FAILED, _elsewhere())
@@ -277,23 +275,21 @@ def down(home: Path, delete: bool) -> None:
         left = remove_home(place.path)
         click.echo(f"{place.path} was deleted.")
         if left.current != before and left.current:
-            click.echo(f"Commands speak to '{left.current}' from now on.")
+            click.echo(f"Commands now use '{left.current}'.")
         elif before and not left.current and left.contexts:
-            click.echo(
-                f"Choose the league to speak to: 'hanse config use NAME', of {', '.join(left.contexts)}."
-            )
+            click.echo(f"Choose the league to use: 'hanse config use NAME', of {', '.join(left.contexts)}.")
 
 
 def _home_to_stop(given: Path) -> Path:
-    """Which home ``hanse down`` is about; never another than the context that was named."""
+    """Return the home that ``hanse down`` stops; never another than that of the named context."""
     home, name = chosen_home(given)
     if name:
         context = current(name)[1]
         if not context.home:
             raise CommandError(
-                f"the league of the context '{name}' does not live on this machine",
+                f"the league of the context '{name}' is not on this machine",
                 ExitCode.CONFIG,
-                "its members are stopped where they run, by their service manager",
+                "stop its members where they run, with their service manager",
             )
         if not Context("", str(home)).is_same_as(context):
             raise click.UsageError(f"--home is {home}, and the context '{name}' lives in {context.home}")
@@ -301,14 +297,14 @@ def _home_to_stop(given: Path) -> Path:
 
 
 def _has_league(place: Home) -> bool:
-    """Whether a directory is a league's home: somebody has keys there. Where there is only a file called
-    league.yaml is somebody's own directory, which is not ours to delete."""
+    """True if a directory is a league's home: it has keys. A directory that has only a file called
+    league.yaml is a user's own, and must not be deleted."""
     known = (place.authority, place.path / PEOPLE)
     return any(path.is_dir() for path in known) or any(place.path.glob("*/identity.pem"))
 
 
 def _elsewhere() -> str:
-    """Where there are leagues that could be meant, as a hint."""
+    """Return a hint with the leagues that could be meant."""
     names = [
         name for name, context in load_contexts().contexts.items() if context.home and not context.is_stale()
     ]
@@ -316,14 +312,14 @@ def _elsewhere() -> str:
 
 
 def _called(place: Home) -> str:
-    """How the league of a home is called; by its home if its file does not tell."""
-    from hanse.live.config.league import LeagueError  # noqa: PLC0415  see the module's first words
+    """Return the name of a home's league; its path if the league file cannot be read."""
+    from hanse.live.config.league import LeagueError  # noqa: PLC0415  see the module's docstring
     from hanse.live.config.league_file import load  # noqa: PLC0415  as above
 
     try:
         return f"'{load(place.league_file).name}'"
     except (LeagueError, OSError) as error:
-        warn(f"the league's file cannot be used, which does not matter for stopping it: {error}")
+        warn(f"the league file cannot be used; the league is stopped all the same: {error}")
         return f"in {place.path}"
 
 

@@ -1,1 +1,1 @@
-"""League of this machine: how it is made, and its members started and stopped as processes."""
+"""League on this machine: creating its files, and starting and stopping its members as processes."""

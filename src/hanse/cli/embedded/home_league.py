@@ -1,4 +1,4 @@
-"""The league of a home: founded when there is none, else as it is there, with what a changed file says."""
+"""League of a home: created if the home has none, else loaded, with the changes of a changed league file."""
 
 from pathlib import Path
 
@@ -17,9 +17,9 @@ from hanse.security.home import Home
 
 
 def league_of(home: Home, source: Path | None, clusters: int, brokers: int, nodes: int) -> League:
-    """The league of a home; made now if there is none. Every member gets a certificate that has none.
+    """Load the league of a home, or create it; then certify every member that has no certificate.
 
-    ``source``: a league file; without one a new league has equal clusters.
+    ``source``: a league file; without one, a new league has equal clusters.
     """
     if home.league_file.is_file():
         league = load(home.league_file)
@@ -40,14 +40,14 @@ def league_of(home: Home, source: Path | None, clusters: int, brokers: int, node
 
 
 def _without_authority(home: Home, league: League, error: AuthorityError) -> League:
-    """A league goes on with the certificates that it has."""
+    """Keep a league running on its present certificates when its authority cannot be opened."""
     _refuse_strangers(home, league, str(error))
-    warn(f"{error}. The league goes on until its certificates end: put {home.authority} back before")
+    warn(f"{error}. The league runs until its certificates expire. Restore {home.authority} before then")
     return league
 
 
 def _refuse_strangers(home: Home, league: League, why: str) -> None:
-    """Members without a certificate here live on other machines: a second one must not be started."""
+    """Refuse a league with uncertified members: they run on other machines, and must not start here."""
     bare = [
         name
         for name in league.members()
@@ -55,30 +55,30 @@ def _refuse_strangers(home: Home, league: League, why: str) -> None:
     ]
     if bare:
         raise LeagueError(
-            f"{why}, and there are no certificates for {', '.join(bare)}. 'hanse up' is for leagues that "
-            f"were founded in their homes; a member that has joined one is started with 'hanse broker', "
+            f"{why}, and there are no certificates for {', '.join(bare)}. 'hanse up' is for leagues "
+            f"created in their homes; start a member that has joined with 'hanse broker', "
             f"'hanse warden' or 'hanse runner'"
         )
 
 
 def _taken_up(home: Home, kept: League, fresh: League, source: Path) -> League:
-    """The league of a home, as its file says now; the ports that were chosen stay as they are."""
+    """Return the league of a home with the changes of its league file; ports chosen before stay."""
     if fresh.name != kept.name:
         raise LeagueError(
-            f"{home.path} has another one, '{kept.name}'; use another --home, or first 'hanse down --delete'"
+            f"{home.path} has another league, '{kept.name}'; use another --home, or 'hanse down --delete'"
         )
     moved = _misplaced(kept, fresh)
     if moved:
         raise LeagueError(
-            f"{source}: {moved}. Members are numbered by their places in the file: keep those of the league "
-            f"in {home.path}, also one that is dead for good, and add new ones at the end"
+            f"{source}: {moved}. Members are numbered by their places in the file: keep the members of "
+            f"{home.path}, even one that will not return, and add new ones at the end"
         )
     league = msgspec.structs.replace(with_ports_of(fresh, kept), version=kept.version)
     if league == kept:
         return kept
     if running_members(home):
         raise LeagueError(
-            f"{source} has changed since the league was started; run 'hanse down' first, then this again"
+            f"{source} has changed since the league was started; run 'hanse down', then this again"
         )
     league = msgspec.structs.replace(with_ports(league), version=kept.version + 1)
     store(home.league_file, league)
@@ -86,7 +86,7 @@ def _taken_up(home: Home, kept: League, fresh: League, source: Path) -> League:
 
 
 def _misplaced(kept: League, fresh: League) -> str:
-    """Which member of a league is not at its place in a newer file, in words; empty: all are."""
+    """Describe a member that is not at its place in a newer league file; empty if all are."""
     lists = [
         ("broker", [entry.name for entry in kept.brokers], [entry.name for entry in fresh.brokers]),
         ("cluster", [entry.name for entry in kept.clusters], [entry.name for entry in fresh.clusters]),
@@ -106,7 +106,7 @@ def _misplaced(kept: League, fresh: League) -> str:
 
 
 def _slices(clusters: int, nodes: int) -> tuple[NodeConfig, ...]:
-    """One cluster's nodes. Memory is shared out among the clusters; CPUs are not, so that a task of one CPU
-    fits everywhere on a small machine: the embedded league is for trying things."""
+    """Return the nodes of one cluster. Clusters share the memory; each cluster counts all CPUs, so that a
+    task of one CPU fits everywhere on a small machine: the embedded league is for trials."""
     whole = default_nodes(1)[0].capacity
     return default_nodes(nodes, cpu=max(whole.cpu, 1_000 * nodes), memory=whole.memory // clusters)

@@ -1,4 +1,4 @@
-"""Making a league on this machine: its file with ports that are free, its authority, its certificates."""
+"""Creation of a league on this machine: a league file with free ports, the authority, the certificates."""
 
 import socket
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from hanse.security.home import Home
 from hanse.security.identity import Identity, Role
 
 CLUSTER_NAMES: Final = ("north", "south", "east", "west", "harbour", "island")
-"""What an embedded league calls its clusters; further ones are numbered."""
+"""Names of an embedded league's clusters; further clusters are numbered."""
 PERSON: Final = "admin"
 LOOPBACK: Final = ("localhost", "127.0.0.1")
 
@@ -27,7 +27,7 @@ Entry = TypeVar("Entry", BrokerEntry, ClusterEntry, RunnerEntry)
 
 
 def embedded(clusters: int, brokers: int, nodes: tuple[NodeConfig, ...]) -> League:
-    """The league that ``hanse up`` makes when no file is given: equal clusters on this machine."""
+    """Return the league that ``hanse up`` creates without a league file: equal clusters on this machine."""
     entries = []
     for number in range(clusters):
         name = CLUSTER_NAMES[number] if number < len(CLUSTER_NAMES) else f"cluster-{number + 1}"
@@ -45,7 +45,7 @@ def embedded(clusters: int, brokers: int, nodes: tuple[NodeConfig, ...]) -> Leag
 
 
 def with_ports(league: League) -> League:
-    """The league with a free port for every address that has none."""
+    """Return the league with a free port for every address that has none."""
     with ExitStack() as held:
 
         def chosen(address: Address, _: str) -> Address:
@@ -63,7 +63,7 @@ def with_ports(league: League) -> League:
 
 
 def with_ports_of(league: League, other: League) -> League:
-    """The league with the ports that another one chose for the same members, where it has none itself."""
+    """Return the league with the ports that ``other`` has for the same members, where ``league`` has none."""
     known: dict[str, Address] = {}
 
     def noted(address: Address, place: str) -> Address:
@@ -79,7 +79,7 @@ def with_ports_of(league: League, other: League) -> League:
 
 
 def _with_addresses(league: League, chosen: Callable[[Address, str], Address]) -> League:
-    """The league with every address replaced by what is chosen for it and for the place where it stands."""
+    """Return the league with every address replaced by ``choose(address, place)``; ``place`` is a key."""
 
     def moved(entry: Entry) -> Entry:
         return msgspec.structs.replace(
@@ -98,7 +98,7 @@ def _with_addresses(league: League, chosen: Callable[[Address, str], Address]) -
 
 
 def found(home: Home, league: League) -> Authority:
-    """Write the league's file and found its authority. Nothing that exists is replaced."""
+    """Write the league file and create the league's authority. Refuse to replace an existing league."""
     home.path.mkdir(mode=0o711, parents=True, exist_ok=True)
     if home.league_file.exists():
         raise LeagueError(f"there is a league in {home.path} already; nothing was changed")
@@ -111,7 +111,7 @@ def found(home: Home, league: League) -> Authority:
 
 
 def roles_of(league: League) -> dict[str, Role]:
-    """Every member's role."""
+    """Return the role of every member."""
     return {
         **{entry.name: Role.BROKER for entry in league.brokers},
         **{entry.name: Role.WARDEN for entry in league.clusters},
@@ -120,7 +120,7 @@ def roles_of(league: League) -> dict[str, Role]:
 
 
 def certify(home: Home, league: League, authority: Authority) -> None:
-    """A certificate for every member that has none, and one for the person who started the league."""
+    """Issue a certificate to every member that has none, and to the person who started the league."""
     for name, role in roles_of(league).items():
         if league.is_retired(name):
             continue
@@ -130,7 +130,7 @@ def certify(home: Home, league: League, authority: Authority) -> None:
 
 
 def certify_founder(home: Home, league: League, authority: Authority) -> None:
-    """A certificate for the person who started the league, if there is none."""
+    """Issue a certificate to the person who started the league, unless there is one."""
     founder = Identity(league.name, Role.ADMIN, PERSON)
     certify_one(authority, home.person(PERSON), founder, revocations=home.path)
 
@@ -142,9 +142,9 @@ def certify_one(
     hosts: tuple[str, ...] = (),
     revocations: Path | None = None,
 ) -> None:
-    """A key and a certificate in a directory, unless there is one that has not yet expired. ``hosts``: where
-    a member listens, beside this machine's own names; ``revocations``: where it is written up to when a
-    person's name is revoked, because what is made now counts as later."""
+    """Write a key and a certificate to a directory, unless it holds a valid one. ``hosts``: where a member
+    listens, beside this machine's own names; ``revocations``: the directory that says until when a person's
+    name is revoked; a new certificate counts as later."""
     credentials = Credentials(directory)
     if credentials.path.exists() and _lasts(credentials):
         return
@@ -168,8 +168,8 @@ def _revoked_until(home: Path, name: str) -> int:
 
 
 def _lasts(credentials: Credentials) -> bool:
-    """Whether the certificate is good for some time yet: whoever holds it renews it itself. A damaged one is
-    not replaced unasked: whoever needs it says so."""
+    """True if the certificate is valid for some time yet; its holder renews it. A damaged certificate is
+    kept: its user reports it."""
     from hanse.security.certificate_fields import due_for_renewal  # noqa: PLC0415  with the clock, used here only
     from hanse.security.wall_time import wall_now  # noqa: PLC0415  as above
 

@@ -1,8 +1,8 @@
-"""The processes of a home's members: which of them run, and how they are stopped.
+"""Processes of a home's members: finding the running ones, and stopping them.
 
-They are found by ``pids.json``, and by their command lines: whoever started them may have been killed before
-it could write their numbers down. Nothing here needs the league's file: members can be stopped when it is
-damaged.
+Running members are found by ``pids.json`` and by their command lines: the process that started them may have
+been killed before it wrote their ids. Nothing here needs the league file, so members can be stopped when it
+is damaged.
 """
 
 import os
@@ -20,16 +20,16 @@ from hanse.security.home import Home
 
 PIDS: Final = "pids.json"
 STOP_SECONDS_MAX: Final = 15.0
-"""How long a member may take to end in good order."""
+"""Time a member has to end after SIGTERM."""
 KILL_SECONDS_MAX: Final = 15.0
-"""How long the kernel may take to end one that did not."""
+"""Time the kernel has to end a member after SIGKILL."""
 _VERBS: Final = (b"broker", b"warden", b"runner")
 _PROGRAM: Final = [b"-m", b"hanse"]
 
 
 def stop_members(home: Home, names: list[str]) -> int:
-    """Stop members in good order, and wait for their end; how many there were. One that does not end is
-    killed."""
+    """Stop members with SIGTERM, wait for their end, and return how many there were. A member that does not
+    end is killed."""
     pids = running_members(home)
     watched: dict[int, str] = {}
     for name in names:
@@ -49,7 +49,7 @@ def stop_members(home: Home, names: list[str]) -> int:
 
 
 def _await_ends(descriptors: list[int], seconds: float) -> list[int]:
-    """Wait until these processes have ended, or for so long; those that have not."""
+    """Wait until these processes have ended, for at most ``seconds``; return those that have not."""
     deadline = time.monotonic() + seconds
     left = descriptors
     while left:
@@ -61,12 +61,12 @@ def _await_ends(descriptors: list[int], seconds: float) -> list[int]:
 
 
 def kill_member(home: Home, name: str) -> None:
-    """End a member as a crash would."""
+    """Kill a member, as a crash would."""
     os.kill(running_members(home)[name], signal.SIGKILL)
 
 
 def running_members(home: Home) -> dict[str, int]:
-    """The members of a home that run, by name. A number that another program has now is not one of them."""
+    """Return the process ids of the running members of a home, by name; reused process ids are left out."""
     saved: Mapping[str, int] = {}
     with suppress(FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
         saved = msgspec.json.decode((home.path / PIDS).read_bytes(), type=dict[str, int])
@@ -75,8 +75,8 @@ def running_members(home: Home) -> dict[str, int]:
 
 
 def _seen(home: Home) -> dict[str, int]:
-    """The members of a home that ``hanse up`` has started, by the command lines of all processes of the
-    home's owner and of ours."""
+    """Find the members of a home that ``hanse up`` has started, by the command lines of all processes of the
+    home's owner and of this user."""
     try:
         owners = (os.geteuid(), home.path.stat().st_uid)
     except FileNotFoundError:
@@ -85,7 +85,7 @@ def _seen(home: Home) -> dict[str, int]:
     for process in Path("/proc").iterdir():
         if not process.name.isdigit():
             continue
-        with suppress(OSError):  # it has ended meanwhile, or is none of our business
+        with suppress(OSError):  # the process has ended, or may not be read
             words = (process / "cmdline").read_bytes().split(b"\0")
             if words[1:3] != _PROGRAM or len(words) < 8 or words[3] not in _VERBS:
                 continue
@@ -97,7 +97,7 @@ def _seen(home: Home) -> dict[str, int]:
 
 
 def is_member(home: Home, name: str, pid: int) -> bool:
-    """Whether a process is this member of the home, and not over yet."""
+    """True if a process is this member of the home and has not ended."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         state = (
@@ -112,7 +112,7 @@ def is_member(home: Home, name: str, pid: int) -> bool:
 
 
 def save_pids(home: Home, pids: dict[str, int]) -> None:
-    """Keep which members run. Where nothing can be written they are found by their command lines."""
+    """Write the ids of running members. If nothing can be written, members are found by command line."""
     part = home.path / f"{PIDS}.part"
     with suppress(OSError):
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)

@@ -1,8 +1,7 @@
 """Starting members in the background, and waiting for them.
 
-Each member stands for itself: one that does not start, or takes long, neither keeps the others from starting
-nor ends them. A member is waited for as long as it makes progress; when it makes none for a while it is left
-alone, still starting, and named.
+Members are independent: a member that does not start, or starts slowly, neither stops the others from
+starting nor ends them. A member without progress is left alone, still starting, and is reported.
 """
 
 import contextlib
@@ -25,44 +24,44 @@ from hanse.live.readiness import READY as READY_WORD
 from hanse.security.home import Home
 
 START_SECONDS_MAX: Final = 30.0
-"""How long a member may make no progress before nobody waits for it any longer."""
+"""Time a member may make no progress before waiting for it ends."""
 PATIENCE_VARIABLE: Final = "HANSE_START_SECONDS"
-"""Where somebody with a slow disk says that it may be longer."""
+"""Environment variable that sets a longer time, for a slow disk."""
 SHOWN_SECONDS: Final = 2.0
-"""How often the progress of a member is shown at most."""
+"""Least time between two progress lines of a member."""
 TOLD_BYTES_MAX: Final = 4_096
-"""How much of what members tell is read at once."""
+"""Bytes of a member's progress read at once."""
 LOG_BYTES_MAX: Final = 64 << 10
-"""How far back the last words of a member are looked for."""
+"""Bytes at the end of a member's log searched for its last line."""
 BUSY_SHARE: Final = 0.02
-"""A member that uses this share of a core while it tells nothing is at work; one that waits uses less."""
+"""Share of a core above which a silent member counts as working; a waiting one uses less."""
 CPU_SECONDS_LEAST: Final = 0.02
 READ_BYTES_LEAST: Final = 1 << 20
-"""So much, too, is work."""
+"""Bytes read that count as work, too."""
 SILENCES_MAX: Final = 20
-"""How often in a row a member that is at work, but tells nothing, is waited for."""
+"""Waiting periods in a row in which a working member may report nothing."""
 FRUGAL: Final = {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
-"""Environment that keeps a daemon small: it has few threads, and its arrays are short."""
+"""Environment that limits a daemon's memory: it has few threads, and its arrays are short."""
 LOG: Final = "log.jsonl"
 _USER_TICKS: Final = 11
-"""Where the kernel tells the time of a process, in its own code and (next) the kernel's: a field of
-``/proc/PID/stat``, counted behind the name."""
+"""Field of ``/proc/PID/stat``, counted behind the name, with the CPU time of a process in user mode; the next
+field holds the kernel's."""
 
 Show = Callable[[str], None]
 
 
 class Outcome(msgspec.Struct):
-    """What became of the members that were to be started, by name."""
+    """Result of starting members, by name."""
 
     ready: list[str] = []
     late: list[str] = []
-    """They run, but are not ready: left alone."""
+    """Members that run but are not ready yet; they are left alone."""
     gone: dict[str, str] = {}
-    """They are not there, and why."""
+    """Members that do not run, with the reason."""
 
 
 class Work(msgspec.Struct, frozen=True):
-    """What a process has done in its life, as the kernel counts it."""
+    """Work of a process since its start, as the kernel counts it."""
 
     cpu: float = 0.0
     """Seconds."""
@@ -71,24 +70,24 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class StartingMember:
-    """A member that is waited for."""
+    """Member whose start is awaited."""
 
     def __init__(self, name: str, pid: int, log_from: int) -> None:
         self.name = name
         self.pid = pid
         self.log_from = log_from
-        """Where this start begins in its log."""
+        """Size of the log in bytes before this start."""
         self.progress_at = time.monotonic()
         self.shown_at = self.progress_at
         self.rest = ""
-        """The beginning of a line whose end is to come."""
+        """Beginning of a line whose end has not been read yet."""
         self.work = work_of(pid)
         self.silences = 0
-        """How often it was waited for although it had told nothing."""
+        """Waiting periods since the last report."""
 
     def has_worked(self, seconds: float) -> bool:
-        """Whether it has computed or read since it was last asked, ``seconds`` ago: it checks a long journal,
-        for example. Not believed for ever."""
+        """True if the member has computed or read since the last call, ``seconds`` ago, for example to check
+        a long journal. False after too many such calls."""
         before, self.work = self.work, work_of(self.pid)
         self.silences += 1
         is_busy = self.work.cpu - before.cpu >= max(seconds * BUSY_SHARE, CPU_SECONDS_LEAST)
@@ -103,10 +102,10 @@ def start_members(
     nursery: Nursery | None = None,
     seconds: float | None = None,
 ) -> Outcome:
-    """Start every member (name -> the command that runs it) that does not run, and wait for them.
+    """Start every member that does not run, and wait. ``commands``: name -> the command that runs the member.
 
     ``flags``: further options of these commands. ``seconds``: how long a member may make no progress; None:
-    ``$HANSE_START_SECONDS``, or 30. What is waited for no longer goes on all the same.
+    ``$HANSE_START_SECONDS``, or 30. A late member goes on starting.
     """
     pids = running_members(home)
     outcome = Outcome()
@@ -121,7 +120,7 @@ def start_members(
             outcome.gone[name] = _reason(error)
             continue
         waiting[reader] = StartingMember(name, pids[name], log_from)
-        save_pids(home, pids)  # at once: whoever ends us now leaves nobody behind whom 'down' does not know
+        save_pids(home, pids)  # at once: if this process is killed now, 'hanse down' still finds the member
     await_members(home, waiting, outcome, patience() if seconds is None else seconds, _show)
     if outcome.gone:
         save_pids(home, {name: pid for name, pid in pids.items() if name not in outcome.gone})
@@ -131,7 +130,7 @@ def start_members(
 def await_members(
     home: Home, waiting: Mapping[int, StartingMember], outcome: Outcome, seconds: float, show: Show
 ) -> None:
-    """Wait until every member is ready, gone, or without progress for so long. Closes all pipes."""
+    """Wait until every member is ready, gone, or without progress for ``seconds``. Close all pipes."""
     left = dict(waiting)
     while left:
         now = time.monotonic()
@@ -139,7 +138,7 @@ def await_members(
             if now - member.progress_at >= seconds and not select.select([reader], [], [], 0)[0]:
                 if member.has_worked(seconds):
                     member.progress_at = now
-                    show(f"{member.name} is starting: it is at work, and has not told how far it is")
+                    show(f"{member.name} is starting: it is working, but has reported no progress")
                     continue
                 outcome.late.append(member.name)
                 os.close(reader)
@@ -155,9 +154,10 @@ def await_members(
 
 
 def _heard(home: Home, member: StartingMember, data: bytes, outcome: Outcome, show: Show) -> bool:
-    """Take what a member told; whether that was all. ``data``: empty when it has closed its end."""
+    """Process a member's report; True if it was the last. ``data``: empty when the member has closed its
+    end."""
     if not data:
-        if is_member(home, member.name, member.pid):  # only who is ready closes its end and lives
+        if is_member(home, member.name, member.pid):  # only a ready member closes its end and goes on
             outcome.ready.append(member.name)
         else:
             outcome.gone[member.name] = last_words(home, member.name, member.log_from)
@@ -174,15 +174,15 @@ def _heard(home: Home, member: StartingMember, data: bytes, outcome: Outcome, sh
 
 
 def patience() -> float:
-    """How long a member may make no progress, in seconds."""
+    """Return how long a member may make no progress, in seconds."""
     try:
         return float(os.environ.get(PATIENCE_VARIABLE) or START_SECONDS_MAX)
     except ValueError:
-        raise click.UsageError(f"${PATIENCE_VARIABLE} must be a number of seconds") from None
+        raise click.UsageError(f"${PATIENCE_VARIABLE} must be a number of seconds, such as 60") from None
 
 
 def work_of(pid: int) -> Work:
-    """What a process has done so far; nothing if it is gone."""
+    """Return the work of a process so far; none if it is gone."""
     process = Path(f"/proc/{pid}")
     cpu, read = 0.0, 0
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -199,24 +199,24 @@ def _show(line: str) -> None:
 def _start_one(
     home: Home, verb: str, name: str, flags: Sequence[str], nursery: Nursery | None
 ) -> tuple[int, int]:
-    """Start one member; the end of a pipe that tells when it is ready, and its process number."""
+    """Start one member; return the read end of its readiness pipe, and its process id."""
     if nursery is not None:
         directory = home.member(name)
         directory.mkdir(mode=0o711, parents=True, exist_ok=True)
-        (directory / LOG).open("ab").close()  # what is wrong with it is told here, not there
-        with contextlib.suppress(NurseryError):  # without one it only takes longer
+        (directory / LOG).open("ab").close()  # report a problem with the log here, not in the prefork process
+        with contextlib.suppress(NurseryError):  # without the prefork server the start only takes longer
             return nursery.fork(_words(home, verb, name, READY, flags), directory / LOG)
     reader, process = start_member(home, verb, name, flags)
     return reader, process.pid
 
 
 def _words(home: Home, verb: str, name: str, ready: str, flags: Sequence[str]) -> list[str]:
-    """The arguments of ``hanse`` that start a member."""
+    """Return the arguments of ``hanse`` that start a member."""
     return [verb, name, "--home", str(home.path), "--ready-fd", ready, *flags]
 
 
 def daemon_environment() -> dict[str, str]:
-    """What members are started with: all that is here but the token of whoever starts them."""
+    """Return the environment of members: that of this process without the caller's access token."""
     given = {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE}
     return {**given, **FRUGAL}
 
@@ -224,9 +224,9 @@ def daemon_environment() -> dict[str, str]:
 def start_member(
     home: Home, verb: str, name: str, flags: Sequence[str] = (), prefix: Sequence[str] = ()
 ) -> "tuple[int, subprocess.Popen[bytes]]":
-    """Start one member in the background; the end of a pipe that tells how it goes on, and the process.
+    """Start one member in the background; return the read end of its progress pipe, and the process.
 
-    ``prefix``: a program and its arguments that start the member in their turn.
+    ``prefix``: a program and its arguments that in turn start the member.
     """
     directory = home.member(name)
     directory.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -252,7 +252,7 @@ def start_member(
 
 
 def last_words(home: Home, name: str, log_from: int = 0) -> str:
-    """The last line of a member's log, if it was written behind this byte."""
+    """Return the last line of a member's log, if it was written behind this byte."""
     path = home.member(name) / LOG
     try:
         with path.open("rb") as file:
@@ -261,7 +261,7 @@ def last_words(home: Home, name: str, log_from: int = 0) -> str:
     except OSError as error:
         return f"its log cannot be read: {_reason(error)}"
     if not lines:
-        return f"it ended without a word in {path}"
+        return f"it ended and wrote nothing to {path}"
     with contextlib.suppress(msgspec.DecodeError, TypeError, KeyError):
         return str(msgspec.json.decode(lines[-1])["message"])
     return lines[-1].removeprefix("hanse: ").removeprefix("Error: ")

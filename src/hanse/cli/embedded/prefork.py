@@ -1,11 +1,11 @@
-"""From where ``hanse up`` gets its members: one process that imports everything once, and forks them.
+"""Prefork server of ``hanse up``: one process that imports everything once, and forks the members.
 
 Five interpreters that each import NumPy and the rest take seconds on a small machine; five forks take
-milliseconds. Every member is a process of its own all the same: in its own session, with its own log, under
-the very command line that starts it alone (``hanse broker NAME --home HOME``), and it can be stopped and
-started alone. The nursery holds no threads, opens nothing, and is gone when the league is up.
+milliseconds. Every member is still its own process: with its own session, its own log and the command line
+that also starts it alone (``hanse broker NAME --home HOME``); it can be stopped and started alone. The
+prefork process has no threads, opens nothing, and ends when the league is up.
 
-``Nursery`` is the side of ``hanse up``; ``python -m hanse.cli.embedded.prefork`` is the process.
+``PreforkServer`` is the side of ``hanse up``; ``python -m hanse.cli.embedded.prefork`` is the process.
 """
 
 import ctypes
@@ -28,34 +28,34 @@ MODULES: Final = (
     "hanse.cli.commands.daemons", "hanse.live.broker_daemon", "hanse.live.warden_daemon",
     "uvloop", "uvicorn.lifespan.off", "encodings.idna", "_strptime",
 )  # fmt: skip
-"""What members import, before they are told apart."""
+"""Modules that members import, loaded before the fork."""
 ORDER_BYTES_MAX: Final = 1 << 14
-"""The longest order; homes have short paths."""
+"""Bytes of the longest request; homes have short paths."""
 TITLE_BYTES_MAX: Final = 1 << 12
-"""Room for a member's command line."""
+"""Room for a member's command line, in bytes."""
 _ARGUMENTS_BEGIN: Final = 45
 _ARGUMENTS_END: Final = 46
-"""Where the kernel says a command line is: fields of ``/proc/self/stat``, counted behind the name."""
+"""Fields of ``/proc/self/stat``, counted behind the name, with the address of the command line."""
 
 
 class Order(msgspec.Struct, frozen=True):
-    """One member to start."""
+    """Request to start one member."""
 
     words: tuple[str, ...]
-    """The arguments of ``hanse``; ``READY`` stands for the file descriptor that tells when it is ready."""
+    """Arguments of ``hanse``; ``READY_FD`` stands for the file descriptor of the readiness pipe."""
     log: str
-    """The file that it appends its output to."""
+    """File to which the member appends its output."""
 
 
 READY: Final = "{ready}"
 
 
 class NurseryError(OSError):
-    """The nursery is gone; members can be started one by one instead."""
+    """Loss of the prefork process; members can be started one by one instead."""
 
 
 class Nursery:
-    """A nursery that is warming up, or warm. Started as early as possible, because it takes a while."""
+    """Prefork process that is importing or ready. Started as early as possible, because it takes a while."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -76,7 +76,7 @@ class Nursery:
             )
 
     def fork(self, words: Sequence[str], log: Path) -> tuple[int, int]:
-        """Start a member; the end of a pipe that tells when it is ready, and its process number."""
+        """Start a member; return the read end of its readiness pipe, and its process id."""
         reader, writer = os.pipe()
         try:
             socket.send_fds(self._line, [msgspec.json.encode(Order(tuple(words), str(log)))], [writer])
@@ -87,11 +87,11 @@ class Nursery:
             os.close(writer)
         if not answer:
             os.close(reader)
-            raise NurseryError("the process that starts members is gone")
+            raise NurseryError("the prefork process is gone")
         return reader, msgspec.json.decode(answer, type=int)
 
     def close(self) -> None:
-        """No more members are to come."""
+        """Close the connection and wait for the prefork process to end."""
         self._line.close()
         self._process.wait()
 
@@ -100,11 +100,11 @@ class Nursery:
 
 
 def serve(line: socket.socket) -> NoReturn:
-    """Import, then fork whatever is ordered. Comes back never: neither here nor in a member."""
+    """Import the modules, then fork a member for each request. Never returns, even in a member."""
     for name in MODULES:
         import_module(name)
     gc.collect()
-    gc.freeze()  # what is here stays; members need not look at it, and share its memory
+    gc.freeze()  # members skip these objects in garbage collection, and share their memory
     while True:
         data, files, _, _ = socket.recv_fds(line, ORDER_BYTES_MAX, 1)
         if not data:
@@ -115,17 +115,17 @@ def serve(line: socket.socket) -> NoReturn:
             line.close()
             _become(order, files[0])
         os.close(files[0])
-        with suppress(OSError):  # whoever ordered it may be gone; the next look at the line tells
+        with suppress(OSError):  # 'hanse up' may be gone; the next receive tells
             line.send(msgspec.json.encode(pid))
 
 
 def _become(order: Order, ready: int) -> NoReturn:
-    """Be a member from here on."""
+    """Turn this process into a member."""
     os.setsid()
     try:
         log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     except OSError:
-        os._exit(ExitCode.FILE)  # whoever ordered it finds the same when it looks into the log
+        os._exit(ExitCode.FILE)  # 'hanse up' finds the same problem when it reads the log
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
@@ -133,7 +133,7 @@ def _become(order: Order, ready: int) -> NoReturn:
     command = [sys.executable, "-m", "hanse", *words]
     if not set_title(command):
         os.set_inheritable(ready, True)
-        os.execv(command[0], command)  # noqa: S606  our own program: slower, but found by its command line
+        os.execv(command[0], command)  # noqa: S606  our program: slower, but found by its command line
     sys.argv = ["hanse", *words]
     from hanse.cli.main import run  # noqa: PLC0415  loaded already, with the commands
 
@@ -141,9 +141,9 @@ def _become(order: Order, ready: int) -> NoReturn:
 
 
 def set_title(command: Sequence[str]) -> bool:
-    """Write another command line over this process's own, for whoever looks for it; False if that cannot be.
+    """Write another command line over that of this process, for process lists; False if impossible.
 
-    The kernel shows the memory in which it once put the arguments: ours end with room for this.
+    The kernel shows the memory in which it once put the arguments: those of this process end with room.
     """
     text = "\0".join(command).encode() + b"\0"
     stat = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

@@ -1,4 +1,2 @@
-"""Training of the edge policies.
-
-Networks, imitation, policy gradients, export, and adapters for others' learners.
-"""
+"""Training of the edge policies: networks, imitation, policy gradients, export, and adapters for other
+learners."""

@@ -1,8 +1,7 @@
-"""The environment for other people's learners: a PettingZoo ``ParallelEnv`` and a Gymnasium environment.
+"""Adapters of the environment for other learners: a PettingZoo ``ParallelEnv`` and a Gymnasium environment.
 
 Importing this module needs the ``pettingzoo`` and ``gymnasium`` packages; nothing else in Hanse does. Each
-is one episode at a time; a learner that wants speed steps many through :class:`hanse.sim.edge.world.World`
-itself.
+adapter runs one episode at a time; a fast learner steps many through :class:`hanse.sim.edge.world.EdgeWorld`.
 """
 
 from typing import Any, Final
@@ -37,7 +36,7 @@ Masks = tuple[NDArray[np.int8], NDArray[np.int8], NDArray[np.int8]]
 
 
 class _Episode:
-    """One episode and its observations, shared by both adapters."""
+    """Episode and its observations, shared by both adapters."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -46,14 +45,14 @@ class _Episode:
         self.begin(0)
 
     def begin(self, seed: int) -> None:
-        """A new episode on the stream of this seed."""
+        """Begin a new episode on the stream of this seed."""
         self.world = World(self.setting, make_streams(self.setting, [seed]))
         self.slots = self.world.state.run.shape[2]
         self.rounds = 0
         self.look()
 
     def look(self) -> None:
-        """Note what is to be seen now."""
+        """Store the present view and features."""
         self.view = self.world.view()
         self.features: Features = encode(self.rule, self.view, shared_room(self.view))
 
@@ -64,7 +63,7 @@ class _Episode:
         return own + CLUSTER_FEATURES
 
     def row(self, n: int) -> Row:
-        """A cluster's own features and the mean of everyone's cluster features."""
+        """Return a cluster's own features and the mean of all clusters' features."""
         seen = self.features
         parts = [
             seen.cluster[0, n],
@@ -75,14 +74,15 @@ class _Episode:
         return np.concatenate(parts).astype(np.float32)
 
     def masks(self, n: int) -> Masks:
-        """Slots that may be chosen (the last is the pass, always), and sizes that fit into the free room."""
+        """Return slots that may be chosen (the last is the pass, always), and sizes that fit into the free
+        room."""
         slot = np.append(self.features.may_choose[0, n], True).astype(np.int8)
         sizes = np.arange(1, SIZES_MAX + 1)
         room = np.maximum(np.minimum(self.view.free[0, n], self.rule.limit), 1)
         return slot, (sizes <= room[0]).astype(np.int8), (sizes <= room[1]).astype(np.int8)
 
     def act(self, actions: list[tuple[int, int, int]]) -> Stepped:
-        """One round.
+        """Run one round.
 
         (slot or the pass, CPUs - 1, GPUs - 1) per cluster; sizes are brought into the valid range.
         """
@@ -102,7 +102,7 @@ class _Episode:
         return stepped
 
     def reward(self, stepped: Stepped) -> float:
-        """Minus the tasks in the system, per cluster, where time moved.
+        """Return minus the tasks in the system, per cluster, where time advanced.
 
         Summed over an episode: minus total time.
         """
@@ -111,12 +111,12 @@ class _Episode:
 
     @property
     def over(self) -> bool:
-        """Whether all tasks are done."""
+        """True if all tasks are done."""
         return not bool(self.world.live[0])
 
 
 class EdgeParallelEnv(ParallelEnv):  # type: ignore[misc]  # an untyped base class
-    """Clusters choose at the same time; the reward is shared.
+    """Environment in which clusters choose at the same time; the reward is shared.
 
     Observation: ``{"observation": floats, "action_mask": (slots and pass, CPUs, GPUs)}``. Action: slot (the
     last is the pass), CPUs - 1, GPUs - 1. ``state()`` is everything, for central training.
@@ -125,7 +125,7 @@ class EdgeParallelEnv(ParallelEnv):  # type: ignore[misc]  # an untyped base cla
     metadata: dict[str, Any] = {"name": "hanse_edge_v1", "render_modes": []}  # noqa: RUF012 - the base's name and kind
 
     def __init__(self, setting: Setting | str = "syn3") -> None:
-        """An environment for a setting, or for a published one by name."""
+        """Make an environment for a setting, or for a published one by name."""
         made = named_setting(setting) if isinstance(setting, str) else setting
         self._episode = _Episode(made)
         self.possible_agents = [f"cluster_{n}" for n in range(made.clusters)]
@@ -149,11 +149,11 @@ class EdgeParallelEnv(ParallelEnv):  # type: ignore[misc]  # an untyped base cla
         self.state_space = spaces.Box(-np.inf, np.inf, (width,), np.float32)
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
-        """What a cluster sees."""
+        """Return a cluster's observation space."""
         return self.observation_spaces[agent]
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
-        """What a cluster may answer."""
+        """Return a cluster's action space."""
         return self.action_spaces[agent]
 
     def reset(
@@ -168,7 +168,7 @@ class EdgeParallelEnv(ParallelEnv):  # type: ignore[misc]  # an untyped base cla
         return self._observed(), {name: {} for name in self.agents}
 
     def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-        """One round of choices."""
+        """Run one round of choices."""
         passing = (self._episode.setting.window, 0, 0)
         wanted = [tuple(int(x) for x in actions.get(name, passing)) for name in self.possible_agents]
         stepped = self._episode.act([(w[0], w[1], w[2]) for w in wanted])
@@ -188,7 +188,7 @@ class EdgeParallelEnv(ParallelEnv):  # type: ignore[misc]  # an untyped base cla
         )
 
     def state(self) -> Row:
-        """Everything at once."""
+        """Return the observations of all clusters."""
         return np.concatenate([self._episode.row(n) for n in range(len(self.possible_agents))])
 
     def _observed(self) -> dict[str, Any]:
@@ -199,15 +199,15 @@ class EdgeParallelEnv(ParallelEnv):  # type: ignore[misc]  # an untyped base cla
 
 
 class EdgeCentralEnv(gymnasium.Env[Row, NDArray[np.int64]]):
-    """One decider for all clusters.
+    """Environment with one decider for all clusters.
 
-    The central view. ``info["action_mask"]`` holds the masks, cluster by cluster.
+    ``info["action_mask"]`` holds the masks, cluster by cluster.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - the base's name and kind
 
     def __init__(self, setting: Setting | str = "syn3") -> None:
-        """An environment for a setting, or for a published one by name."""
+        """Make an environment for a setting, or for a published one by name."""
         made = named_setting(setting) if isinstance(setting, str) else setting
         self._episode = _Episode(made)
         width = made.clusters * self._episode.width
@@ -225,7 +225,7 @@ class EdgeCentralEnv(gymnasium.Env[Row, NDArray[np.int64]]):
         return self._state(), self._info()
 
     def step(self, action: NDArray[np.int64]) -> tuple[Row, float, bool, bool, dict[str, Any]]:
-        """One round of choices for everybody."""
+        """Run one round of choices of all clusters."""
         rows = np.asarray(action).reshape(-1, 3)
         stepped = self._episode.act([(int(a), int(b), int(c)) for a, b, c in rows])
         over, cut = self._episode.over, self._episode.rounds >= ROUNDS_MAX
@@ -239,6 +239,6 @@ class EdgeCentralEnv(gymnasium.Env[Row, NDArray[np.int64]]):
 
 
 def register() -> None:
-    """Make ``gymnasium.make("hanse/Edge-v1")`` work."""
+    """Register ``hanse/Edge-v1`` for ``gymnasium.make``."""
     if "hanse/Edge-v1" not in gymnasium.registry:
         gymnasium.register(id="hanse/Edge-v1", entry_point="hanse.learn.edge.adapters:EdgeCentralEnv")

@@ -1,4 +1,4 @@
-"""What the network is trained on.
+"""Training curriculum of the network.
 
 One setting and its streams per iteration, drawn from the seed and the iteration alone.
 """
@@ -17,20 +17,20 @@ from hanse.sim.edge.speeds import SpeedBook
 from hanse.sim.edge.streams import Streams, make_streams
 
 Course = Literal["fixed", "randomised", "wide"]
-"""The base alone; also at other loads, on other clusters and with other speeds; also with kinds of the
-test-bed's shape and in single-task mode."""
+"""Base setting alone; also other loads, clusters and speeds; also kinds of the test-bed's shape and
+single-task mode."""
 
 STREAMS_FROM: Final = 10_000_000
-"""Training streams are numbered from here on; evaluation uses lower numbers."""
+"""First number of the training streams; evaluation uses lower numbers."""
 
 _SMALL: Final = (4, 8)
 _SIZES: Final = (8, 12, 16, 20, 24)
-"""GPUs of drawn clusters: one of them small, because what can only run there is what a network that has
-not seen it leaves to wait."""
+"""GPUs of drawn clusters. One is small, because a network that has not seen such a cluster leaves tasks
+waiting that can only run there."""
 
 
 class Lesson(msgspec.Struct, frozen=True, eq=False):
-    """One iteration's setting, streams (replicas of a stream next to each other) and rule."""
+    """Setting, streams (replicas of a stream next to each other) and rule of one iteration."""
 
     setting: Setting
     streams: Streams
@@ -47,10 +47,10 @@ def lesson(
     drawn: float | None = None,
     base_share: float = 0.5,
 ) -> Lesson:
-    """The lesson of an iteration, of about ``rows`` episodes times clusters.
+    """Return the iteration with this number, of about ``rows`` episodes times clusters.
 
-    ``drawn`` in [0, 1) says which sort of lesson it is; by default it is drawn. Below ``base_share`` it is
-    the base.
+    ``drawn`` in [0, 1) selects the sort of setting; by default it is drawn. Below ``base_share`` it is the
+    base.
     """
     rng = np.random.default_rng([seed, iteration])
     drawn = rng.random() if drawn is None else drawn
@@ -62,17 +62,17 @@ def lesson(
 
 
 def rule_of(setting: Setting) -> PricedRule:
-    """The priced rule on the setting's true durations."""
+    """Return the priced rule on the setting's true durations."""
     return compile_rule(true_durations(setting), setting.book.minimum, Prices())
 
 
 def randomised(
     base: Setting, rng: np.random.Generator, drawn: float, base_share: float, *, wide: bool
 ) -> Setting:
-    """The base at another load in a share of the lessons; else other clusters, half with other speeds.
+    """Return the base at another load in a share of iterations; else other clusters, half at other speeds.
 
-    The wide course also has kinds of the test-bed's shape, whose speed depends on CPUs, and some lessons in
-    single-task mode.
+    The wide curriculum also has kinds of the test-bed's shape, whose speed depends on CPUs, and some
+    iterations in single-task mode.
     """
     if drawn < base_share:
         return msgspec.structs.replace(base, arrival_rate=base.arrival_rate * rng.uniform(0.8, 1.2))
@@ -88,11 +88,11 @@ def randomised(
 
 BENCH_SHARE: Final = 0.3
 SINGLE_SHARE: Final = 0.15
-"""Shares of the wide course's lessons that are not the base."""
+"""Shares of the wide curriculum's iterations that are not the base."""
 
 
 def other_clusters(base: Setting, rng: np.random.Generator) -> Setting:
-    """Three to five clusters of drawn sizes, the first one small; half of the time with other speeds."""
+    """Return three to five clusters of drawn sizes, the first one small; half with other speeds."""
     clusters = int(rng.integers(3, 6))
     sizes = np.concatenate([rng.choice(_SMALL, size=1), rng.choice(_SIZES, size=clusters - 1)])
     book, work = base.book, 12.0
@@ -108,7 +108,7 @@ def other_clusters(base: Setting, rng: np.random.Generator) -> Setting:
 
 
 def bench_lesson(rng: np.random.Generator) -> Setting:
-    """Clusters with about twice as many CPUs as GPUs, and kinds that need both; in the corrected mode."""
+    """Return clusters with about twice as many CPUs as GPUs, and kinds that need both; corrected mode."""
     clusters = int(rng.integers(2, 5))
     gpus = rng.choice((4, 6, 8, 12, 16), size=clusters)
     cpus = (gpus * rng.choice((1.5, 2.0, 2.5), size=clusters)).astype(np.int64)
@@ -136,7 +136,7 @@ def bench_lesson(rng: np.random.Generator) -> Setting:
 
 
 def least_work(book: SpeedBook) -> float:
-    """Mean over kinds of the GPU-steps of a task at its cheapest size."""
+    """Return the mean over kinds of the GPU-steps of a task at its cheapest size."""
     steps = speeds.durations(book)
     steps = np.where(np.isfinite(steps), steps, speeds.DURATION_MAX)
     work = (steps[:, :, 1:] * np.arange(1, steps.shape[2])).min(axis=(1, 2))
@@ -144,7 +144,7 @@ def least_work(book: SpeedBook) -> float:
 
 
 def stretched(rng: np.random.Generator) -> tuple[SpeedBook, float]:
-    """The synthetic kinds with other speeds, and the mean GPU-steps of a task at its cheapest size."""
+    """Return the synthetic kinds with other speeds, and the mean GPU-steps of a task at its cheapest size."""
     plain = speeds.synthetic()
     flat, steep = rng.uniform(0.14, 0.5), rng.uniform(0.7, 1.5)
     scale = np.array([flat / 0.25, steep])[:, None, None]
@@ -153,24 +153,24 @@ def stretched(rng: np.random.Generator) -> tuple[SpeedBook, float]:
 
 
 VALIDATION: Final = {"syn3": 400, "hetero6": 32, "bench": 12}
-"""Settings that a network is judged on while it trains, and episodes of each.
+"""Settings on which a network is validated during training, and episodes of each.
 
-With 96 of `syn3` a ratio to the rule was off by up to 0.5 % from what 400 said: as much as there is to gain;
-with 192, which chose an iteration too early, by 0.14 % from what 1,000 said.
+With 96 of `syn3` a ratio to the rule was off by up to 0.5 % from that with 400: as much as there is to gain;
+with 192, which chose an iteration too early, by 0.14 % from that with 1,000.
 """
 
 
 def judges(course: Course) -> tuple[str, ...]:
-    """Settings that choose among the iterations of a run; what its course does not teach has no say."""
+    """Return the settings that choose among the iterations of a run: those its curriculum covers."""
     return tuple(name for name in VALIDATION if name != "bench" or course == "wide")
 
 
 def validation(name: str) -> tuple[Setting, list[int]]:
-    """A setting and streams to judge a network on while it trains; not used for anything else."""
+    """Return a setting and streams for validation during training; not used for anything else."""
     made = {"syn3": settings.syn3, "hetero6": settings.hetero6, "bench": _bench}[name]()
     return made, list(range(9_000_000, 9_000_000 + VALIDATION[name]))
 
 
 def _bench() -> Setting:
-    """The test-bed's kinds on unequal clusters."""
+    """Return the test-bed's kinds on unequal clusters."""
     return msgspec.structs.replace(settings.testbed3(), name="bench", capacity=((12, 6), (16, 8), (20, 10)))

@@ -1,4 +1,4 @@
-"""The trained network as a small versioned file, and back: written here, read where files may be read."""
+"""Trained network as a small versioned file. ``load_network`` reads it where files may be read."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ __all__ = ["export", "load_network"]
 
 
 def export(net: EdgeNet, recipe: TrainConfig, measured: dict[str, Any], path: Path) -> None:
-    """Write weights (float32), shape, training recipe and what was measured of it."""
+    """Write weights (float32), shape, training recipe and measurements."""
     unused = () if net.config.flat else ("flat_hidden", "flat_point", "flat_size")
     about = {
         "format": FORMAT,

@@ -1,4 +1,4 @@
-"""Warm start: learn to answer as the priced rule does, before learning to do better."""
+"""Warm start: training the network to answer as the priced rule does, before policy gradients."""
 
 import msgspec
 import numpy as np
@@ -17,16 +17,16 @@ from hanse.sim.edge.world import World
 
 
 class Lessons(msgspec.Struct, frozen=True, eq=False):
-    """States and what the rule chose in them."""
+    """States, and the rule's choices in them."""
 
     batch: Batch
     decided: Decided
 
 
 def watch_rule(net: EdgeNet, setting: Setting, streams: Streams, rule: PricedRule) -> Lessons:
-    """Play the rule and note its choices in every state in which some cluster could choose.
+    """Play the rule and collect its choices in every state in which some cluster could choose.
 
-    The network is not asked; what it takes from the rule as it is need not be noted.
+    The network is not asked; what it takes unchanged from the rule is not collected.
     """
     world = World(setting, streams)
     batches: list[Batch] = []
@@ -74,7 +74,7 @@ def watch_rule(net: EdgeNet, setting: Setting, streams: Streams, rule: PricedRul
 def imitate(
     net: EdgeNet, optimiser: torch.optim.Optimizer, lessons: Lessons, epochs: int, generator: torch.Generator
 ) -> float:
-    """Some epochs of cross-entropy to the rule's choices; the mean loss of the last epoch."""
+    """Run some epochs of cross-entropy to the rule's choices; return the mean loss of the last epoch."""
     decided, losses = lessons.decided, [0.0]
     window = lessons.batch.task.shape[2]
     row_of = torch.zeros(lessons.batch.cluster.shape[0], dtype=torch.long)

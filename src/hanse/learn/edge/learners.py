@@ -13,7 +13,8 @@ from hanse.learn.edge.rollout import Decided, Memory, log_of, point
 from hanse.policy.edge.view import Floats
 
 RIDGE: Final = 1e-3
-"""Added to the squares of the fit, per step of an episode: it decides only where all replicas are alike."""
+"""Ridge added to the squares of the fit, per step of an episode: it decides only where all replicas are
+alike."""
 
 
 class PpoConfig(msgspec.Struct, frozen=True):
@@ -22,22 +23,22 @@ class PpoConfig(msgspec.Struct, frozen=True):
     gamma: float = 0.9
     """Discount per step of time (choices inside one step are not discounted)."""
     trace: float = 0.95
-    """Lambda of the generalised advantage; the critic's only."""
+    """Lambda of the generalised advantage; for the critic only."""
     group_trace: float = 0.9
-    """The same for the same-stream group, which foresees from the backlog; no other value was tried."""
+    """Lambda for the same-stream group, which predicts from the backlog; no other value was tried."""
     clip: float = 0.2
     epochs: int = 3
     minibatch: int = 512
     """States per update."""
     entropy: float = 0.003
-    """What a nat of entropy is worth at the beginning of a run."""
+    """Weight of a nat of entropy at the beginning of a run."""
     gradient_max: float = 0.5
     divergence_max: float = 0.03
     """Mean approximate KL after which the remaining epochs are skipped."""
 
 
 def cost_to_go(cost: Floats, gamma: float) -> Floats:
-    """(E, steps) discounted cost from each step of time on."""
+    """Return (E, steps) discounted cost from each step of time on."""
     out = np.zeros_like(cost)
     running = np.zeros(len(cost))
     for t in range(cost.shape[1] - 1, -1, -1):
@@ -47,14 +48,14 @@ def cost_to_go(cost: Floats, gamma: float) -> Floats:
 
 
 def group_advantage(memory: Memory, replicas: int, config: PpoConfig) -> Floats:
-    """(B,) how much less a state's episode cost from then on than its replicas on the same stream did.
+    """Return (B,) by how much a state's episode cost less from then on than its replicas on the same stream.
 
-    Arrivals are luck that no critic can foresee; replicas of one stream share that luck, so their mean at
-    the same time is a baseline that takes it out. Episode ``e`` belongs to group ``e // replicas``.
+    Arrivals are luck that no critic can predict; replicas of one stream share that luck, so their mean at the
+    same time is a baseline that removes it. Episode ``e`` belongs to group ``e // replicas``.
 
-    What is left is in good part the work of earlier choices: an episode that has more in hand than its
-    replicas will cost more, whatever it chooses now. That part is foreseen from the backlog and taken out,
-    and by the generalised advantage also most of what later choices will do.
+    A good part of the remainder comes from earlier choices: an episode with a larger backlog than its
+    replicas will cost more, whatever it chooses now. That part is predicted from the backlog and removed, and
+    by the generalised advantage also most of what later choices will do.
     """
     cost, backlog = from_group(memory.cost, replicas), from_group(memory.backlog, replicas)
     expected = foreseen(cost_to_go(cost, config.gamma), backlog)
@@ -66,16 +67,16 @@ def group_advantage(memory: Memory, replicas: int, config: PpoConfig) -> Floats:
 
 
 def from_group(column: Floats, replicas: int) -> Floats:
-    """(E, steps, ...) how far each episode is from the mean of its replicas at the same time."""
+    """Return (E, steps, ...) the distance of each episode from the mean of its replicas at the same time."""
     groups = column.reshape(-1, replicas, *column.shape[1:])
     return np.asarray((groups - groups.mean(axis=1, keepdims=True)).reshape(column.shape))
 
 
 def foreseen(to_go: Floats, backlog: Floats) -> Floats:
-    """(E, steps) what the backlog says of the cost to go, both as distances from the group.
+    """Return (E, steps) the cost to go that the backlog predicts, both as distances from the group.
 
     One linear least-squares fit over all episodes and steps: a handful of numbers from thousands, so that a
-    state's own outcome hardly shows in what is foreseen of it. Sums in a fixed order, not by BLAS.
+    state's own outcome hardly shows in its prediction. Sums in a fixed order, not by BLAS.
     """
     square = np.einsum("eti,etj->ij", backlog, backlog)
     square += RIDGE * to_go.size * np.eye(len(square))
@@ -84,10 +85,9 @@ def foreseen(to_go: Floats, backlog: Floats) -> Floats:
 
 
 def critic_advantage(memory: Memory, value: Floats, config: PpoConfig) -> tuple[Floats, Floats]:
-    """(B,) generalised advantage of states that are in order of rounds, and the (B,) targets of the critic.
+    """Return (B,) generalised advantages of states in order of rounds, and (B,) targets of the critic.
 
-    Costs between two remembered states of an episode are ``C(t) - gamma^(t' - t) C(t')`` with the cost to go
-    C.
+    Costs between two recorded states of an episode are ``C(t) - gamma^(t' - t) C(t')`` with the cost to go C.
     """
     to_go = cost_to_go(memory.cost, config.gamma)
     here = to_go[memory.episode, memory.time]
@@ -107,7 +107,7 @@ def critic_advantage(memory: Memory, value: Floats, config: PpoConfig) -> tuple[
 
 
 def picked(decided: Decided, batch: Batch, rows: Tensor) -> tuple[Batch, Tensor]:
-    """The states in ``rows`` and the decisions in them (indices into ``decided``)."""
+    """Return the states in ``rows`` and the decisions in them (indices into ``decided``)."""
     place = torch.full((batch.cluster.shape[0],), -1, dtype=torch.long)
     place[rows] = torch.arange(len(rows))
     index = torch.nonzero(place[decided.row] >= 0)[:, 0]
@@ -118,7 +118,7 @@ def picked(decided: Decided, batch: Batch, rows: Tensor) -> tuple[Batch, Tensor]
 def log_and_entropy(
     net: EdgeNet, batch: Batch, decided: Decided, at: Tensor, row: Tensor
 ) -> tuple[Tensor, ...]:
-    """Log-probabilities of the pointer and of the size, and the entropy, of the decisions ``at``."""
+    """Return log-probabilities of the pointer and of the size, and the entropy, of the decisions ``at``."""
     col = decided.col[at]
     pointed = point(net, batch, row, col)
     logits, slot = pointed.logits, decided.slot[at]
@@ -143,7 +143,7 @@ def _entropy(logits: Tensor) -> Tensor:
 
 
 def minibatches(states: int, size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Random disjoint sets of states."""
+    """Yield random disjoint sets of states."""
     order = torch.randperm(states, generator=generator)
     for start in range(0, states, size):
         yield order[start : start + size]
@@ -157,7 +157,7 @@ def improve(
     config: PpoConfig,
     generator: torch.Generator,
 ) -> dict[str, float]:
-    """Some epochs of clipped PPO on one memory; what happened, for the log."""
+    """Run some epochs of clipped PPO on one buffer; return figures for the log."""
     scale = float(advantage[memory.decided.row.numpy()].std()) + 1e-8
     better = torch.from_numpy(advantage / scale).float()
     row_of = torch.zeros(memory.batch.cluster.shape[0], dtype=torch.long)
@@ -191,7 +191,7 @@ def improve(
 def improve_critic(
     critic: Critic, optimiser: torch.optim.Optimizer, batch: Batch, target: Floats, generator: torch.Generator
 ) -> float:
-    """Two epochs of regression of the critic to its targets; the last loss."""
+    """Run two epochs of regression of the critic to its targets; return the last loss."""
     goal = torch.from_numpy(target).float()
     loss_value = 0.0
     for _ in range(2):

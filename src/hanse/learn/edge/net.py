@@ -1,10 +1,10 @@
-"""The network: a heterogeneous attention encoder with a shortcut node, a pointer head, and two size heads.
+"""Network in torch: a heterogeneous attention encoder with a shortcut node, a pointer and two size heads.
 
 Node types are clusters, their pending tasks, their running tasks and one shortcut node. A cluster attends to
-its pending and to its running tasks (node-level attention, one set of weights per relation), the two
-messages are fused with its own state (semantic level), and a summary of 62 numbers goes to the shortcut
-node, which every cluster reads back. All weights are shared by all clusters, so any number of them will do.
-With two numbers of free room a summary is 64 floats: what clusters gossip.
+its pending and to its running tasks (node-level attention, one set of weights per relation), the two messages
+are fused with its own state (semantic level), and a summary of 62 numbers goes to the shortcut node, which
+every cluster reads back. All weights are shared by all clusters, so their number is free. With two numbers of
+free room a summary is 64 floats: what clusters gossip.
 """
 
 from collections.abc import Sequence
@@ -23,18 +23,18 @@ SUMMARY: Final = 62
 MASKED: Final = -1e9
 
 RULES_OWN: Final = (SHOWN_FEATURES - 1, PICK_SHOWN)
-"""Columns of a task's features that give the rule's answer away: the duration at its size, and its pick."""
+"""Columns of a task's features that show the rule's answer: its duration, and its pick."""
 
 Lean = tuple[float, float, float, float]
-"""What is added to the logits: per CPU and GPU away from the rule's size, for its slot and for its pass."""
+"""Terms added to the logits: per CPU and GPU away from the rule's size, for its slot and its pass."""
 
 NO_LEAN: Final[Lean] = (0.0, 0.0, 0.0, 0.0)
 CPU_LEAN: Final[Lean] = (-20.0, 0.0, 0.0, 0.0)
-"""CPUs are the rule's: in training they hardly matter, and where they do, they have not been learned."""
+"""CPUs are the rule's: in training they hardly matter, and where they do, they were not learned."""
 SIZE_LEAN: Final[Lean] = (-20.0, -20.0, 0.0, 0.0)
 """Sizes are the rule's: one GPU too few can cost a task a whole step, and imitation may miss by one."""
 FULL_LEAN: Final[Lean] = (-1.5, -1.5, 3.0, 3.0)
-"""The untrained network's likeliest answer is the rule's own; sizes near the rule's are tried most."""
+"""Likeliest answer of the untrained network is the rule's; sizes near the rule's are tried most."""
 
 
 class NetConfig(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class NetConfig(msgspec.Struct, frozen=True):
     """True: the network sees the rule's own pick. Imitation is then quick and holds on clusters never seen,
     but it settles on the rule alone, and forty more iterations did not improve on it."""
     lean: Lean = SIZE_LEAN
-    """How the network leans on the rule; what leans says nothing of its own before training."""
+    """Bias of the network towards the rule; biased layers have zero weights before training."""
 
 
 class Batch(msgspec.Struct, frozen=True, eq=False):
@@ -68,7 +68,7 @@ class Batch(msgspec.Struct, frozen=True, eq=False):
 
 
 class Tokens(msgspec.Struct, frozen=True, eq=False):
-    """The pending (or running) tasks that are there, packed: most slots are empty, and work costs time."""
+    """Pending (or running) tasks, packed: most slots are empty, and computing costs time."""
 
     state: Tensor
     """(T, H)."""
@@ -79,7 +79,7 @@ class Tokens(msgspec.Struct, frozen=True, eq=False):
 
 
 class Pointed(msgspec.Struct, frozen=True, eq=False):
-    """What the pointer says for D deciders."""
+    """Output of the pointer for D deciders."""
 
     logits: Tensor
     """(D, P+1), masked; the last is the pass."""
@@ -89,7 +89,7 @@ class Pointed(msgspec.Struct, frozen=True, eq=False):
     """(D, P) row of ``state`` of each slot; 0 where it may not be chosen."""
 
     def at(self, decider: Tensor, slot: Tensor) -> Tensor:
-        """States of some deciders' slots."""
+        """Return the states of some deciders' slots."""
         return self.state.index_select(0, self.index[decider, slot])
 
 
@@ -123,14 +123,14 @@ class EdgeNet(nn.Module):
         self.lean: Tensor
         self.register_buffer("lean", torch.tensor(config.lean))
         self.rules_sizes = max(config.lean[:2]) <= min(SIZE_LEAN)
-        """Whether sizes are the rule's: then nothing need be drawn or remembered of them."""
+        """True if sizes are the rule's: then none need be drawn or recorded."""
         flat_inputs = CLUSTER_FEATURES + config.window * TASK_FEATURES
         self.flat_hidden = nn.Linear(flat_inputs if config.flat else 1, 2 * h)
         self.flat_point = nn.Linear(2 * h, config.window + 1)
         self.flat_size = nn.Linear(2 * h, h)
         leaning = ((self.cpus,), (self.gpus,), (self.point, self.flat_point), (self.pass_point,))
         for layers, slope in zip(leaning, config.lean, strict=True):
-            for layer in layers if slope else ():  # say nothing yet: what is left is the rule
+            for layer in layers if slope else ():  # zero at first: only the rule's answer remains
                 nn.init.zeros_(layer.weight)
                 nn.init.zeros_(layer.bias)
         if not config.told:
@@ -139,7 +139,7 @@ class EdgeNet(nn.Module):
             _blind(self.flat_hidden, [first + column for first in slots for column in RULES_OWN])
 
     def states(self, batch: Batch) -> tuple[Tensor, Tokens]:
-        """(B, N, H) cluster states after messages, and the states of their pending tasks before them."""
+        """Return (B, N, H) cluster states after messages, and their pending tasks' states before them."""
         task = packed(self.task_in, batch.task)
         own = torch.relu(self.cluster_in(batch.cluster))
         if self.config.encoder == "none":
@@ -148,7 +148,7 @@ class EdgeNet(nn.Module):
         return self.heard(local, self.summary(local), batch.known), task
 
     def local(self, own: Tensor, task: Tokens, running: Tokens) -> Tensor:
-        """(B, N, H) what a cluster makes of its own tasks."""
+        """Return (B, N, H) cluster states after messages of their own tasks."""
         b, n, h = own.shape
         if self.config.encoder == "mean":
             messages = [_mean(task, b * n), _mean(running, b * n)]
@@ -162,7 +162,7 @@ class EdgeNet(nn.Module):
         return torch.relu(self.fuse(torch.cat(parts, dim=-1)))
 
     def heard(self, local: Tensor, summary: Tensor, known: Tensor) -> Tensor:
-        """(B, N, H) cluster states after the shortcut node, which holds the summaries each cluster knows."""
+        """Return (B, N, H) cluster states after the shortcut node, with the summaries each cluster knows."""
         b, n, _ = summary.shape
         heads, size = self.config.heads, self.config.hidden // self.config.heads
         value = self.shortcut_value(summary).view(b, n, heads, size).transpose(1, 2)
@@ -178,7 +178,7 @@ class EdgeNet(nn.Module):
     def point_at(
         self, cluster: Tensor, task: Tokens, raw: Tensor, allowed: Tensor, rules: Tensor, owner: Tensor
     ) -> Pointed:
-        """The pointer of D deciders.
+        """Return the pointer's output for D deciders.
 
         ``cluster`` (D, H), ``raw`` (D, CLUSTER_FEATURES + P * TASK_FEATURES), ``allowed`` (D, P), ``rules``
         (D, P) 1 for the rule's own pick, ``owner`` (D,) the decider's cluster as the tokens name it.
@@ -205,29 +205,29 @@ class EdgeNet(nn.Module):
         return Pointed(logits=logits, state=state, index=index)
 
     def picking(self, rules: Tensor) -> Tensor:
-        """(D, P+1) what the rule's own pick, or its pass, adds to that logit."""
+        """Return (D, P+1) what the rule's own pick, or its pass, adds to that logit."""
         passes = 1.0 - rules.sum(dim=1, keepdim=True)
         return torch.cat([self.lean[2] * rules, self.lean[3] * passes], dim=1)
 
     def size(self, state: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:
-        """CPU and GPU logits (sizes 1 to 16, unmasked) of chosen slots: their states and their features."""
+        """Return CPU and GPU logits (sizes 1 to 16, unmasked) of chosen slots, from states and features."""
         cpus = self.cpus(state) + self.leaning(raw, CPUS_SHOWN, 0)
         return cpus, self.gpus(state) + self.leaning(raw, GPUS_SHOWN, 1)
 
     def rules_size(self, raw: Tensor) -> tuple[Tensor, Tensor]:
-        """(D,) CPUs and GPUs minus 1 that the rule gives to slots with these features."""
+        """Return (D,) CPUs and GPUs minus 1 that the rule gives to slots with these features."""
         shown = raw[:, [CPUS_SHOWN, GPUS_SHOWN]] * SIZES_MAX
         sizes = (shown.round().long() - 1).clamp(min=0)
         return sizes[:, 0], sizes[:, 1]
 
     def leaning(self, raw: Tensor, column: int, which: int) -> Tensor:
-        """(D, 16) what distance from the rule's size adds to the logits."""
+        """Return (D, 16) what distance from the rule's size adds to the logits."""
         away = (raw[:, column, None] * SIZES_MAX - torch.arange(1.0, SIZES_MAX + 1)).abs()
         return self.lean[which] * away
 
 
 def _blind(layer: nn.Linear, columns: Sequence[int]) -> None:
-    """Give inputs no weight, now and in training; the layer's shape, and so the file's, stays the same."""
+    """Set the weights of inputs to zero, now and in training; the shape of layer and file stays the same."""
     seen = torch.ones(layer.in_features)
     seen[list(columns)] = 0.0
     with torch.no_grad():
@@ -236,7 +236,7 @@ def _blind(layer: nn.Linear, columns: Sequence[int]) -> None:
 
 
 def packed(layer: nn.Linear, token: Tensor) -> Tokens:
-    """A layer over the (B, N, S, F) tokens that are there: their first feature is 1."""
+    """Apply a layer to the (B, N, S, F) tokens that are present: their first feature is 1."""
     flat = token.flatten(0, 2)
     place = torch.nonzero(flat[:, 0] > 0)[:, 0]
     return Tokens(
@@ -245,11 +245,11 @@ def packed(layer: nn.Linear, token: Tensor) -> Tokens:
 
 
 def attend(query: Tensor, token: Tokens) -> Tensor:
-    """What each head of each cluster gathers from its tokens: (C, heads * H); zero over nothing.
+    """Return what each head of each cluster gathers from its tokens: (C, heads * H); zero over nothing.
 
     The key matrix is folded into the ``query`` (C, heads, H) and the value matrix is applied after the sum:
-    the same function as ordinary multi-head attention with linear keys and values, for a fraction of the
-    work per token.
+    the same function as ordinary multi-head attention with linear keys and values, for a fraction of the work
+    per token.
     """
     clusters, heads, h = query.shape
     state, owner = token.state, token.owner
@@ -265,14 +265,14 @@ def attend(query: Tensor, token: Tokens) -> Tensor:
 
 
 def _mean(token: Tokens, clusters: int) -> Tensor:
-    """(C, H) mean of each cluster's tokens; zero over nothing."""
+    """Return (C, H) the mean of each cluster's tokens; zero over nothing."""
     count = torch.zeros(clusters).index_add(0, token.owner, torch.ones(len(token.owner)))
     total = torch.zeros(clusters, token.state.shape[1]).index_add(0, token.owner, token.state)
     return total / count.clamp(min=1.0)[:, None]
 
 
 class Critic(nn.Module):
-    """A central critic for MAPPO: the cost to come, from all clusters' features pooled."""
+    """Central critic for MAPPO: the future cost, from all clusters' features pooled."""
 
     def __init__(self, hidden: int = 64) -> None:
         """Make the layers."""
@@ -284,7 +284,7 @@ class Critic(nn.Module):
         self.last = nn.Linear(hidden, 1)
 
     def forward(self, batch: Batch) -> Tensor:
-        """(B,) value."""
+        """Return (B,) values."""
         task = torch.relu(self.task(batch.task)).sum(dim=2)
         running = torch.relu(self.running(batch.running)).sum(dim=2)
         cluster = torch.relu(self.cluster(torch.cat([batch.cluster, task, running], dim=-1)))

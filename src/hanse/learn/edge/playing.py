@@ -1,4 +1,4 @@
-"""Playing with a torch network, greedily: what validation uses and what the exported network must equal."""
+"""Greedy player of a torch network: for validation, and as the reference for the exported network."""
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from hanse.sim.edge.play import Player, by_choice
 
 @torch.no_grad()
 def choose_by_net(net: EdgeNet, rule: PricedRule, view: View) -> Choice:
-    """The network's likeliest choices, with nobody left to starve."""
+    """Return the network's likeliest choices, with no task left to starve."""
     features = narrowed(net, encode(rule, view, shared_room(view)), view)
     rows = np.flatnonzero(features.may_choose.any(axis=(1, 2)))
     decided = decide(net, as_batch(features, rows), sizes_by_slot(net, rule, view, rows), None)
@@ -23,5 +23,5 @@ def choose_by_net(net: EdgeNet, rule: PricedRule, view: View) -> Choice:
 
 
 def by_net(net: EdgeNet, rule: PricedRule) -> Player:
-    """A player for the network."""
+    """Return a player for the network."""
     return by_choice(lambda view: choose_by_net(net, rule, view))

@@ -1,4 +1,4 @@
-"""Playing episodes with the network and remembering what a policy gradient needs."""
+"""Rollouts: playing episodes with the network and recording the data of a policy gradient."""
 
 from typing import Final
 
@@ -17,12 +17,12 @@ from hanse.sim.edge.streams import Streams
 from hanse.sim.edge.world import World
 
 BACKLOG: Final = 4
-"""Columns of a backlog: tasks that wait, tasks that run, the tens of steps that these are believed to have
-left (at most two each), and the same times their GPUs."""
+"""Columns of a backlog: waiting tasks, running tasks, the tens of steps these are believed to need still (at
+most two each), and the same times their GPUs."""
 
 
 class Decided(msgspec.Struct, frozen=True, eq=False):
-    """The choices of D deciders (cluster ``col`` of batch row ``row``) and what they were drawn from."""
+    """Choices of D deciders (cluster ``col`` of batch row ``row``) and their distributions."""
 
     row: Tensor
     col: Tensor
@@ -39,19 +39,19 @@ class Decided(msgspec.Struct, frozen=True, eq=False):
 
 
 class Memory(msgspec.Struct, frozen=True, eq=False):
-    """Everything remembered of a set of episodes, flattened: B states and D decisions in them."""
+    """Recorded episodes, flattened: B states and D decisions in them."""
 
     batch: Batch
     decided: Decided
     kept: Tensor
-    """(D,) whether the choice took effect; the size of a lost conflict taught nothing."""
+    """(D,) True if the choice took effect; the size of a lost conflict teaches nothing."""
     time: Ints
-    """(B,) and the episode (B,) of each state."""
+    """(B,) step of each state; ``episode`` (B,) is its episode."""
     episode: Ints
     cost: Floats
     """(E, steps) tasks in the system at each step of time."""
     backlog: Floats
-    """(E, steps, BACKLOG) what was in hand at the beginning of each step of time, before its choices."""
+    """(E, steps, BACKLOG) backlog at the beginning of each step of time, before its choices."""
     completion: Floats
     """(E,) mean completion of each episode."""
     sub_steps: int
@@ -60,7 +60,7 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
 
 
 def as_batch(features: Features, rows: Ints | None = None) -> Batch:
-    """Tensors of all rows, or of some."""
+    """Return tensors of all rows, or of some."""
 
     def tensor(column: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Tensor:
         chosen = column if rows is None else column[rows]
@@ -76,7 +76,7 @@ def as_batch(features: Features, rows: Ints | None = None) -> Batch:
 
 
 def narrowed(net: EdgeNet, features: Features, view: View) -> Features:
-    """Without the pointer, only the oldest task that fits may be chosen."""
+    """Without the pointer, allow only the oldest task that fits."""
     if net.config.pointer:
         return features
     age = np.where(features.may_choose, view.waited, -1)
@@ -85,7 +85,7 @@ def narrowed(net: EdgeNet, features: Features, view: View) -> Features:
 
 
 def point(net: EdgeNet, batch: Batch, row: Tensor, col: Tensor) -> Pointed:
-    """The pointer of the deciders, cluster ``col`` of batch row ``row``."""
+    """Return the pointer's output for the deciders, cluster ``col`` of batch row ``row``."""
     cluster, task = net.states(batch)
     raw = batch.cluster[row, col]
     if net.config.flat:
@@ -96,7 +96,7 @@ def point(net: EdgeNet, batch: Batch, row: Tensor, col: Tensor) -> Pointed:
 
 
 def pick(logits: Tensor, generator: torch.Generator | None) -> Tensor:
-    """A draw per row, by the Gumbel trick; without a generator the largest."""
+    """Draw one entry per row, by the Gumbel trick; without a generator take the largest."""
     if generator is None:
         return logits.argmax(dim=-1)
     noise = torch.rand(logits.shape, generator=generator).clamp(min=1e-12)
@@ -104,16 +104,16 @@ def pick(logits: Tensor, generator: torch.Generator | None) -> Tensor:
 
 
 def log_of(logits: Tensor, chosen: Tensor) -> Tensor:
-    """Log-probability of the chosen entry of each row."""
+    """Return the log-probability of the chosen entry of each row."""
     return torch.log_softmax(logits, dim=-1).gather(1, chosen[:, None])[:, 0]
 
 
 def decide(
     net: EdgeNet, batch: Batch, masks: tuple[Tensor, Tensor], generator: torch.Generator | None
 ) -> Decided:
-    """Choices of all clusters that may choose something.
+    """Choose for all clusters that may choose something.
 
-    ``masks``: (B, N, P, 16) CPUs and GPUs per slot; not looked at where sizes are the rule's.
+    ``masks``: (B, N, P, 16) CPUs and GPUs per slot; not read where sizes are the rule's.
     """
     row, col = torch.nonzero(batch.may_choose.any(dim=2), as_tuple=True)
     pointed = point(net, batch, row, col)
@@ -150,7 +150,7 @@ def decide(
 
 
 def as_choice(decided: Decided, shape: tuple[int, int], rows: Ints, window: int) -> Choice:
-    """The choice of all episodes and clusters; those that did not decide pass."""
+    """Return the choice of all episodes and clusters; those that did not decide pass."""
     slot = np.full(shape, NONE, dtype=np.int64)
     cpus, gpus = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     preference = np.zeros(shape)
@@ -164,9 +164,9 @@ def as_choice(decided: Decided, shape: tuple[int, int], rows: Ints, window: int)
 
 
 def sizes_by_slot(net: EdgeNet, rule: PricedRule, view: View, rows: Ints) -> tuple[Tensor, Tensor]:
-    """(B, N, P, 16) masks of CPUs and GPUs for every slot of some episodes.
+    """Return (B, N, P, 16) masks of CPUs and GPUs for every slot of some episodes.
 
-    (B, N, P, 0) where sizes are the rule's: nobody asks for them, and they cost time.
+    (B, N, P, 0) where sizes are the rule's: the masks are not read, and they cost time.
     """
     if net.rules_sizes:
         nothing = torch.zeros(len(rows), *view.task.shape[1:], 0, dtype=torch.bool)
@@ -176,7 +176,7 @@ def sizes_by_slot(net: EdgeNet, rule: PricedRule, view: View, rows: Ints) -> tup
 
 
 def backlog_of(features: Features, in_system: Ints) -> Floats:
-    """(E, BACKLOG) what episodes with (E,) tasks in the system have in hand."""
+    """Return (E, BACKLOG) the backlog of episodes with (E,) tasks in the system."""
     there, gpus, left = (features.running[..., column].astype(np.float64) for column in _RUNNING)
     running = there.sum(axis=(1, 2))
     gpu_steps = (gpus * left).sum(axis=(1, 2)) * SIZES_MAX
@@ -184,11 +184,11 @@ def backlog_of(features: Features, in_system: Ints) -> Floats:
 
 
 _RUNNING: Final = (0, 2, 4)
-"""Columns of a running task's features: that it is there, its share of 16 GPUs, its tens of steps left."""
+"""Columns of a running task's features: presence, its share of 16 GPUs, its tens of steps left."""
 
 
 class _Notes:
-    """What is noted during the episodes, joined at their end."""
+    """Recorder of episodes; its lists are joined at their end."""
 
     def __init__(self, episodes: int, clusters: int) -> None:
         self.batches: list[Batch] = []
@@ -205,13 +205,13 @@ class _Notes:
         self.clusters = clusters
 
     def begin(self, episode: Ints, backlog: Floats) -> None:
-        """Note the backlog of those episodes in which a step of time begins."""
+        """Record the backlog of the episodes in which a step of time begins."""
         for e, held in zip(episode, backlog, strict=True):
             if len(self.backlog[e]) == len(self.cost[e]):
                 self.backlog[e].append(held)
 
     def note(self, batch: Batch, decided: Decided, started: Flags) -> None:
-        """Note the states and decisions of one round. ``started`` is (B, N)."""
+        """Record the states and decisions of one round. ``started`` is (B, N)."""
         window = batch.task.shape[2]
         took = torch.from_numpy(started)[decided.row, decided.col]
         self.kept.append(took | (decided.slot == window))
@@ -226,7 +226,7 @@ class _Notes:
 def collect(
     net: EdgeNet, setting: Setting, streams: Streams, rule: PricedRule, generator: torch.Generator
 ) -> Memory:
-    """Play every stream to its end with sampled choices, remembering all of it."""
+    """Play every stream to its end with sampled choices, and record them."""
     world = World(setting, streams)
     notes = _Notes(len(streams.seed), setting.clusters)
     while world.episodes:
@@ -255,7 +255,7 @@ def collect(
 
 
 def _joined(notes: _Notes, sub_steps: int) -> Memory:
-    """One memory from the notes of all rounds."""
+    """Return one buffer with the records of all rounds."""
 
     def cat(parts: list[Tensor]) -> Tensor:
         return torch.cat(parts)

@@ -1,5 +1,4 @@
-"""The training run: warm start, policy gradient, validation, checkpoints. Resumable, and a function of its
-seed.
+"""Training run: warm start, policy gradient, validation, checkpoints. Resumable, and a function of its seed.
 
 Each iteration draws everything from (seed, iteration), so a run that was interrupted and resumed from a
 checkpoint gives the same weights as one that was not.
@@ -28,7 +27,7 @@ from hanse.sim.edge.streams import make_streams
 
 
 class TrainConfig(msgspec.Struct, frozen=True):
-    """A training recipe; goes into the exported file."""
+    """Training recipe; goes into the exported file."""
 
     setting: str = "syn3"
     seed: int = 1
@@ -42,9 +41,9 @@ class TrainConfig(msgspec.Struct, frozen=True):
     stop_after: int = 0
     """Iterations after which the run ends, though its learning rate is planned for all; 0: none."""
     cpu_seconds_max: float = 900.0
-    """The run stops after this much CPU time, whatever the iterations; what it has learned counts."""
+    """CPU time after which the run stops, whatever the iterations; the network so far is used."""
     base_share: tuple[float, float] = (0.5, 0.9)
-    """Share of the lessons that are the setting trained for, at the start and, on a line, at the end.
+    """Share of iterations on the setting trained for, at the start and, on a line, at the end.
 
     The others come first, when most is learned; what is left to gain at the end is small, and needs many.
     """
@@ -57,11 +56,11 @@ class TrainConfig(msgspec.Struct, frozen=True):
     average: float = 0.8
     """Weight of the past in the running mean of the weights, per iteration; 0: no mean.
 
-    What is judged and exported is the mean.
+    Validation and export use the mean.
     """
     validate_every: int = 15
     lean_late: bool = False
-    """True: only what is judged and exported leans on the rule; while it learns, the network does not."""
+    """True: only the validated and exported network is biased towards the rule; the learning one is not."""
     net: NetConfig = NetConfig(encoder="none")
     ppo: learners.PpoConfig = learners.PpoConfig()
 
@@ -71,25 +70,25 @@ class TrainConfig(msgspec.Struct, frozen=True):
         return min(self.iterations, self.stop_after or self.iterations)
 
     def rate_at(self, iteration: int) -> float:
-        """The learning rate of an iteration."""
+        """Return the learning rate of an iteration."""
         return self.rate * (1.0 - 0.9 * iteration / self.iterations)
 
     def ppo_at(self, iteration: int) -> learners.PpoConfig:
-        """The constants of an iteration's update: what entropy is worth falls linearly to nothing.
+        """Return the constants of an iteration's update: the weight of entropy falls linearly to zero.
 
-        What is judged is the likeliest choice; towards the end there is no use in trying others.
+        Validation uses the likeliest choice; towards the end there is no use in trying others.
         """
         worth = self.ppo.entropy * (1.0 - iteration / self.iterations)
         return msgspec.structs.replace(self.ppo, entropy=worth)
 
     def base_share_at(self, iteration: int) -> float:
-        """Share of the setting that is trained for among the lessons of an iteration."""
+        """Return the share of the setting that is trained for among the iterations at this point."""
         first, last = self.base_share
         return first + (last - first) * iteration / self.iterations
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """What a training run says of itself after each iteration."""
+    """Progress of a training run after an iteration."""
 
     iteration: int
     iterations: int
@@ -106,7 +105,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 def named_setting(name: str) -> Setting:
-    """A published setting by name."""
+    """Return a published setting by name."""
     makers: dict[str, Callable[[], Setting]] = {
         "syn3": settings.syn3,
         "hetero6": settings.hetero6,
@@ -118,10 +117,10 @@ def named_setting(name: str) -> Setting:
 
 
 class Trainer:
-    """The state of a run between iterations."""
+    """State of a run between iterations."""
 
     def __init__(self, config: TrainConfig) -> None:
-        """Fresh networks from the seed."""
+        """Make networks from the seed."""
         torch.set_num_threads(1)  # sums in a fixed order: the same seed gives the same weights
         torch.manual_seed(config.seed)
         self.config = config
@@ -169,7 +168,7 @@ class Trainer:
 
     @classmethod
     def load(cls, path: Path) -> "Trainer":
-        """Go on from a checkpoint."""
+        """Return a trainer that continues from a checkpoint."""
         kept = torch.load(path, weights_only=True)
         trainer = cls(msgspec.json.decode(kept["config"], type=TrainConfig))
         trainer.net.load_state_dict(kept["net"])
@@ -184,12 +183,12 @@ class Trainer:
         return trainer
 
     def warm_start(self) -> float:
-        """Imitate the rule on the course's own settings; the last loss."""
+        """Imitate the rule on the curriculum's own settings; return the last loss."""
         config, loss = self.config, 0.0
         optimiser = torch.optim.Adam(self.net.parameters(), lr=2e-3)
         drawn = []
         for number in range(config.warm_lessons):
-            share = (number + 0.5) / config.warm_lessons  # every sort of lesson, in proportion
+            share = (number + 0.5) / config.warm_lessons  # every sort of setting, in proportion
             first = lesson(self.base, config.course, config.seed, 90_000 + number, 1, config.rows, share)
             rows = np.arange(min(len(first.streams.seed), 48))
             drawn.append(watch_rule(self.net, first.setting, first.streams.take(rows), first.rule))
@@ -203,7 +202,7 @@ class Trainer:
         return loss
 
     def _restart_average(self) -> None:
-        """The mean of the weights is the weights, and leans as the exported network will."""
+        """Set the mean of the weights to the weights, with the bias of the exported network."""
         self.averaged.load_state_dict(self.net.state_dict())
         self.averaged.lean.copy_(torch.tensor(self.config.net.lean))
 
@@ -215,7 +214,7 @@ class Trainer:
                 mean.mul_(keep).add_(now, alpha=1.0 - keep)
 
     def step(self) -> tuple[float, float, float]:
-        """One iteration; the mean completion, the share of conflicts and the entropy."""
+        """Run one iteration; return the mean completion, the share of conflicts and the entropy."""
         config, ppo = self.config, self.config.ppo_at(self.iteration)
         now = lesson(
             self.base,
@@ -244,7 +243,7 @@ class Trainer:
         return float(memory.completion.mean()), memory.conflicts, info["entropy"]
 
     def validate(self) -> float:
-        """Worst of the ratios to the rule over the validation settings; remembers the best weights."""
+        """Return the worst ratio to the rule over the validation settings; keep the best weights."""
         worst = 0.0
         for name in judges(self.config.course):
             if name not in self._judged:
@@ -272,7 +271,7 @@ class Trainer:
 
 
 def train(trainer: Trainer, report: Callable[[Progress], None], checkpoint: Path | None = None) -> EdgeNet:
-    """Run to the end (from wherever the trainer is) and return the best network that validation saw."""
+    """Run to the end (from the trainer's iteration on) and return the network with the best validation."""
     config = trainer.config
     began, from_iteration = monotonic(), trainer.iteration
     clock = process_time()

@@ -1,6 +1,6 @@
-"""Elastic tasks at the edge: which pending task to take, and how many CPUs and GPUs to give it.
+"""Elastic tasks at the edge: choice of a pending task, and of its CPUs and GPUs.
 
-Pure functions over NumPy columns, from the simplest rule to the trained network, each the fall-back of the
-next. All of them read a :class:`~hanse.policy.edge.view.View` and answer with a
+Pure functions over NumPy columns, from the simplest rule to the trained network, each the fallback of the
+next. All of them read an :class:`~hanse.policy.edge.view.EdgeView` and answer with a
 :class:`~hanse.policy.edge.view.Choice`; a live warden uses :func:`~hanse.policy.edge.sizing.size_elastic`.
 """

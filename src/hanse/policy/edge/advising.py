@@ -1,15 +1,14 @@
-"""From what a broker shows to what the network advises: the columns that it was trained on, and back.
+"""Advice of the network on a broker's waiting groups: conversion to the columns of the training, and back.
 
 The network chooses for clusters of 16 or so CPUs and GPUs, in whole units, in steps of which a task takes a
 few; a broker has milli-CPU, microseconds, and groups of many tasks. So amounts are counted in units of the
-least that is asked for, times in thirds of the usual best duration, and a chosen size is the next smaller one
-of the group's ladder. The network sizes GPUs and leaves CPUs to the rule: work without GPUs is shown with its
-CPUs in the place of GPUs.
+least ask, times in thirds of the usual best duration, and a chosen size is the next smaller one of the
+group's sizes. The network sizes GPUs and leaves CPUs to the rule: for work without GPUs, CPUs take the place
+of GPUs.
 
-A broker asks while its groups wait, so often nothing is free. The network is then asked about the moments to
-come: after each end that is believed to be next, and from then on about empty clusters. A group keeps its
-first answer. What is chosen holds its room in the moments after it. Ties: the likelier choice, then the first
-cluster.
+A broker asks while its groups wait, so often nothing is free. The network is then asked about later moments:
+after each end that is believed to be next, and from then on about empty clusters. A group keeps its first
+answer. A chosen task holds its room in the later moments. Ties: the likelier choice, then the first cluster.
 """
 
 from collections.abc import Sequence
@@ -25,45 +24,46 @@ from hanse.policy.edge.shown import SIZES_MAX
 from hanse.policy.edge.view import NO_DEADLINE, NONE, Floats, Ints, View
 
 SLOTS_MAX: Final = 10
-"""Tasks that are shown at once: the pending window of the training."""
+"""Tasks encoded at once: the pending window of the training."""
 CAPACITY_SHOWN_MAX: Final = 32
-"""Units of a cluster that are shown at most: the largest of the training."""
+"""Greatest capacity of a cluster in units: the largest of the training."""
 BEST_STEPS: Final = 3.0
-"""Steps that a task takes at its best, usually: the training's kinds take 2 and 4."""
+"""Usual steps of a task at its best: the training's kinds take 2 and 4."""
 STEPS_MAX: Final = 1_000
-"""A duration or a wait counts as this long at most."""
+"""Longest duration or wait, in steps."""
 CALLS_MAX: Final = 48
-"""Times that the network is asked for one answer: about a millisecond each."""
+"""Calls of the network for one answer: about a millisecond each."""
 
 
 class Scale(msgspec.Struct, frozen=True):
-    """How amounts and times of one kind of work are counted."""
+    """Units in which amounts and times of one kind of work are counted."""
 
     gpus: bool
-    """Whether the work has GPUs; else its CPUs stand in their place."""
+    """True if the work has GPUs; else its CPUs take their place."""
     unit: int
     """Milli-CPU."""
     step: float
     """Microseconds."""
 
     def amount(self, held: Amount) -> tuple[int, int]:
-        """CPUs and GPUs as the network is shown what a task holds: at least one of each."""
+        """Return the CPUs and GPUs that a task holds, in units: at least one of each."""
         cpus = max(1, round(held[0] / self.unit))
         return (cpus, max(1, held[1])) if self.gpus else (1, cpus)
 
     def room(self, room: Amount) -> tuple[int, int]:
-        """The same of a room: what is left over counts for nothing, and CPUs that stand for GPUs do not
-        also bound the work."""
+        """Return a room in units, rounded down; CPUs that take the place of GPUs do not also bound the
+        work."""
         cpus = min(room[0] // self.unit, CAPACITY_SHOWN_MAX)
         return (cpus, min(room[1], CAPACITY_SHOWN_MAX)) if self.gpus else (CAPACITY_SHOWN_MAX, cpus)
 
     def steps(self, microseconds: float) -> float:
-        """A time in steps."""
+        """Return a time in steps."""
         return min(microseconds / self.step, STEPS_MAX)
 
 
 def advise(network: Network, seen: AdviceRequest) -> tuple[Advice, ...]:
-    """What the network would have each waiting group ask for; groups that it passes over are left out."""
+    """Return the size that the network advises for each waiting group; groups that it passes over are left
+    out."""
     advice: list[Advice] = []
     for gpus in (True, False):
         groups = [group for group in seen.waiting if _has_gpus(group) is gpus and group.eligible_clusters]
@@ -86,7 +86,7 @@ def _scale(groups: Sequence[WaitingGroup], gpus: bool) -> Scale:
 
 
 class _Round:
-    """One question: columns that are played forward until every group has its answer."""
+    """Computation of one answer: columns that are played forward until every group has its answer."""
 
     def __init__(
         self,
@@ -103,18 +103,18 @@ class _Round:
         self.held = sorted(
             held, key=lambda one: (one.duration - one.elapsed, one.cluster_index, one.cpu, one.gpu)
         )
-        """Who is believed to end first comes first."""
+        """Running tasks, in the order of their believed ends."""
         self.rule = _rule(groups, self.held, scale)
         self.capacity = np.array([scale.room(room.capacity) for room in seen.clusters], dtype=np.int64)
         self.free = np.array([scale.room(room.free) for room in seen.clusters], dtype=np.int64)
         self.slots = _slots(groups)
-        """The group of each slot; ``NONE`` when it was taken."""
+        """Group of each slot; ``NONE`` when it was taken."""
         self.advice: dict[int, Advice] = {}
         self.elapsed = 0.0
         """Steps since now."""
 
     def play(self) -> list[Advice]:
-        """All moments, until every group has its answer."""
+        """Play all moments until every group has its answer."""
         calls = 0
         emptied = False
         while calls < CALLS_MAX:
@@ -135,7 +135,7 @@ class _Round:
         return [self.advice[group] for group in sorted(self.advice)]
 
     def _ask(self) -> bool:
-        """One decision of all clusters; whether any of them took something."""
+        """Make one decision of all clusters; True if any of them took a task."""
         view = self._view()
         choice = choose_by_network(self.network, self.rule, view, shared_room(view))
         slots, preference = choice.slot[0].tolist(), choice.preference[0].tolist()
@@ -158,7 +158,7 @@ class _Round:
             self.advice[number] = Advice(group.job, group.group, size.cpu, size.gpu, room.cluster)
 
     def _end_next(self) -> None:
-        """The moment at which the next of our own tasks is believed to end."""
+        """Move to the moment at which the broker's next own task is believed to end."""
         one = self.held.pop(0)
         self.elapsed = max(self.elapsed, self.scale.steps(max(0, one.duration - one.elapsed)))
         room = self.free[one.cluster_index] + self.scale.amount((one.cpu, one.gpu))
@@ -192,7 +192,7 @@ class _Round:
         )
 
     def _running(self, clusters: int) -> dict[str, Ints]:
-        """What is held, cluster by cluster."""
+        """Return the columns of running tasks, cluster by cluster."""
         rows: list[list[int]] = [[] for _ in range(clusters)]
         for position, one in enumerate(self.held):
             rows[one.cluster_index].append(position)
@@ -213,7 +213,7 @@ class _Round:
 
 
 def _slots(groups: Sequence[WaitingGroup]) -> list[int]:
-    """Tasks of all groups in turn, as far as they are shown."""
+    """Return the groups of the pending slots: tasks of all groups in turn, up to ``SLOTS_MAX``."""
     slots: list[int] = []
     for turn in range(SLOTS_MAX):
         slots += [number for number, group in enumerate(groups) if group.count > turn]
@@ -221,7 +221,7 @@ def _slots(groups: Sequence[WaitingGroup]) -> list[int]:
 
 
 def _rule(groups: Sequence[WaitingGroup], held: Sequence[HeldResources], scale: Scale) -> PricedRule:
-    """The rule over what is believed: a row for each group, then one for each task that runs."""
+    """Compile the rule for believed durations: a row for each group, then one for each running task."""
     rows = [_durations(group.sizes, scale) for group in groups]
     rows += [np.full((SIZES_MAX + 1, SIZES_MAX + 1), scale.steps(one.duration)) for one in held]
     least = [scale.amount((group.sizes[0].cpu, group.sizes[0].gpu)) for group in groups]
@@ -230,7 +230,7 @@ def _rule(groups: Sequence[WaitingGroup], held: Sequence[HeldResources], scale: 
 
 
 def _durations(sizes: Sequence[SizeEstimate], scale: Scale) -> Floats:
-    """Steps by CPUs and GPUs: those of the largest size of the ladder within; ``inf`` below the least."""
+    """Return steps by CPUs and GPUs: those of the group's largest size within; ``inf`` below the least."""
     table = np.full((SIZES_MAX + 1, SIZES_MAX + 1), np.inf)
     for size in sorted(sizes, key=lambda size: (size.gpu, size.cpu)):
         cpus, gpus = scale.amount((size.cpu, size.gpu))
@@ -242,7 +242,7 @@ def _durations(sizes: Sequence[SizeEstimate], scale: Scale) -> Floats:
 def _of_ladder(
     sizes: Sequence[SizeEstimate], node: Amount, scale: Scale, chosen: tuple[int, int]
 ) -> SizeEstimate:
-    """The largest size of the ladder within what was chosen that fits a node; the least if none does."""
+    """Return the group's largest size within the chosen one that fits a node; the least if none does."""
     within = [
         size
         for size in sizes

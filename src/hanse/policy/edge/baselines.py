@@ -1,6 +1,6 @@
-"""The plain rules that every other policy is compared with: Random, Min, FIFO, SJF and DRF.
+"""Plain rules that every other policy is compared with: Random, Min, FIFO, SJF and DRF.
 
-None of them holds a task back for a better size, none moves a running task. Clusters choose without talking;
+None of them holds a task back for a better size, none moves a running task. Clusters choose independently;
 where two choose the same task, the environment's conflict rule decides.
 """
 
@@ -12,24 +12,24 @@ from hanse.policy.edge.view import NONE, Choice, Flags, Floats, Ints, View
 
 
 def feasible(view: View, minimum: Ints) -> Flags:
-    """(E, N, P) pending tasks whose minimum fits into what is free, at clusters that may act."""
+    """Flag pending tasks (E, N, P) whose minimum fits into the free room, at clusters that may act."""
     need = minimum[view.kind]
     fits = (need <= view.free[:, :, None, :]).all(axis=-1)
     return np.asarray(fits & (view.task != NONE) & view.can_act[:, :, None])
 
 
 def at_slot(column: Ints, slot: Ints) -> Ints:
-    """``column[e, n, slot[e, n]]``; for a pass the value of the last slot, to be masked by the caller."""
+    """Return ``column[e, n, slot[e, n]]``; for a pass the value of the last slot, for the caller to mask."""
     return np.take_along_axis(column, slot[:, :, None] % column.shape[2], axis=2)[:, :, 0]
 
 
 def _with_size(slot: Ints, cpus: Ints, gpus: Ints) -> Choice:
-    """A choice without preference."""
+    """Return a choice without preference."""
     return Choice(slot=slot, cpus=cpus, gpus=gpus, preference=np.zeros(slot.shape))
 
 
 def choose_random(view: View, minimum: Ints, limit: tuple[int, int], key: Keys) -> Choice:
-    """A uniform pending task with a uniform valid size, "nothing" being one of the sizes.
+    """Choose a uniform pending task with a uniform valid size, "nothing" being one of the sizes.
 
     ``key`` is (E, N).
     """
@@ -48,7 +48,7 @@ def choose_random(view: View, minimum: Ints, limit: tuple[int, int], key: Keys) 
 
 
 def choose_min(view: View, minimum: Ints, key: Keys) -> Choice:
-    """A uniform pending task at its minimum, if that fits. ``key`` is (E, N)."""
+    """Choose a uniform pending task at its minimum, if that fits. ``key`` is (E, N)."""
     filled = (view.task != NONE) & view.can_act[:, :, None]
     slot = pick(key, filled)
     need = minimum[at_slot(view.kind, slot)]
@@ -57,7 +57,7 @@ def choose_min(view: View, minimum: Ints, key: Keys) -> Choice:
 
 
 def _first(score: Floats, allowed: Flags, view: View) -> Ints:
-    """The allowed slot with the least score; ties to the longer wait, then the lower task number."""
+    """Return the allowed slot with the least score; ties to the longer wait, then the lower task number."""
     best = np.where(allowed, score, np.inf).min(axis=2, keepdims=True)
     tied = allowed & (score == best)
     waited = np.where(tied, view.waited, -1)
@@ -67,14 +67,14 @@ def _first(score: Floats, allowed: Flags, view: View) -> Ints:
 
 
 def choose_fifo(view: View, minimum: Ints, fastest: PricedRule) -> Choice:
-    """The oldest pending task that fits, at the size that makes it fastest now (a rule with prices of 0)."""
+    """Choose the oldest pending task that fits, at its fastest size now (a rule with prices of 0)."""
     allowed = feasible(view, minimum)
     slot = _first(-view.waited.astype(np.float64), allowed, view)
     return _fastest(view, slot, fastest)
 
 
 def choose_sjf(view: View, minimum: Ints, fastest: PricedRule) -> Choice:
-    """The pending task that would be done soonest, at the size that makes it fastest now."""
+    """Choose the pending task that would end soonest, at its fastest size now."""
     allowed = feasible(view, minimum)
     room = np.minimum(view.free, fastest.limit)
     soonest = fastest.cost[view.kind, room[:, :, None, 0], room[:, :, None, 1]]
@@ -92,7 +92,7 @@ def _fastest(view: View, slot: Ints, fastest: PricedRule) -> Choice:
 
 
 def choose_drf(view: View, minimum: Ints, limit: tuple[int, int]) -> Choice:
-    """The oldest task that fits, with an equal share of the cluster for every task it has in hand.
+    """Choose the oldest task that fits, with an equal share of the cluster for every task there.
 
     With equal tasks dominant-resource fairness is an equal split of both resources; the share is rounded
     down, never below the task's minimum and never above what is free.

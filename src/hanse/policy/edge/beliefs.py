@@ -1,9 +1,9 @@
 """Durations learned from completed tasks: sums and counts, nothing else.
 
-A cluster adds each completed task to the cell of its kind and size; two clusters join what they know by
-adding the arrays. That is all there is to exchange, it is auditable by eye, and noise for privacy goes onto
-the sums. A cell believes the mean of what was seen there, mixed with a little of a curve ``a + b / GPUs``
-fitted to all that its kind has shown; before anything was seen, a prior.
+A cluster adds each completed task to the cell of its kind and size; two clusters merge their estimates by
+adding the arrays. Nothing else is exchanged, people can audit it, and noise for privacy goes onto the sums.
+The estimate of a cell is the mean of its tasks, mixed with a little of a curve ``a + b / GPUs`` fitted to all
+tasks of its kind; before any task, a prior.
 """
 
 from typing import Final
@@ -17,33 +17,33 @@ SEEN_MIN: Final = 3
 """Completed tasks of a kind from which its curve is fitted."""
 
 CURVE_WEIGHT: Final = 0.5
-"""The curve counts in a cell as much as this many completed tasks would."""
+"""Weight of the curve in a cell, in completed tasks."""
 
 PRIOR_BASE: Final = 1.0
 PRIOR_WORK: Final = 10.0
-"""The prior: 1 + 10 / GPUs steps, for every kind."""
+"""Prior of every kind: 1 + 10 / GPUs steps."""
 
 DURATION_LEAST: Final = 1.0
-"""Nothing is believed to take less than one step."""
+"""Least estimate of a duration, in steps."""
 
 
 class Beliefs(msgspec.Struct, frozen=True, eq=False):
-    """What is known of durations. Axes: kind, CPUs, GPUs."""
+    """Observed durations. Axes: kind, CPUs, GPUs."""
 
     total: Floats
     """Summed steps of the completed tasks of each cell."""
     count: Ints
-    """How many they were."""
+    """Completed tasks of each cell."""
 
 
 def unknowing(kinds: int, limit: tuple[int, int]) -> Beliefs:
-    """Beliefs before anything was seen."""
+    """Return estimates without any observation."""
     shape = (kinds, limit[0] + 1, limit[1] + 1)
     return Beliefs(total=np.zeros(shape), count=np.zeros(shape, dtype=np.int64))
 
 
 def with_completed(known: Beliefs, kind: Ints, cpus: Ints, gpus: Ints, steps: Ints) -> Beliefs:
-    """The beliefs after these completed tasks (columns of equal length)."""
+    """Return the estimates with these completed tasks added (columns of equal length)."""
     total, count = known.total.copy(), known.count.copy()
     np.add.at(total, (kind, cpus, gpus), steps)
     np.add.at(count, (kind, cpus, gpus), 1)
@@ -51,12 +51,12 @@ def with_completed(known: Beliefs, kind: Ints, cpus: Ints, gpus: Ints, steps: In
 
 
 def joined(one: Beliefs, other: Beliefs) -> Beliefs:
-    """What two clusters know together, if neither has yet been told by the other."""
+    """Return the estimates of two clusters together, if neither has those of the other yet."""
     return Beliefs(total=one.total + other.total, count=one.count + other.count)
 
 
 def believed_durations(known: Beliefs, minimum: Ints) -> Floats:
-    """Steps believed for every kind and size; ``inf`` below the minimum."""
+    """Estimate the steps of every kind and size; ``inf`` below the minimum."""
     kinds, wide, high = known.total.shape
     gpus = np.arange(high)
     inverse = 1.0 / np.maximum(gpus, 1)
@@ -73,7 +73,7 @@ def believed_durations(known: Beliefs, minimum: Ints) -> Floats:
 
 
 def _fitted(total: Floats, count: Ints, inverse: Floats) -> Floats | None:
-    """Least squares of ``a + b / GPUs`` over the seen tasks of a kind; None before two sizes were seen."""
+    """Fit ``a + b / GPUs`` to the completed tasks of a kind; None before there are two sizes."""
     if np.count_nonzero(count) < 2 or count.sum() < SEEN_MIN:
         return None
     weight = count.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Who gets a task that several clusters chose: the Bayes rule of source 002, and the plain index rule.
+"""Conflict rules for a task that several clusters chose: the Bayes rule of source 002, and the index rule.
 
 Pr(cluster | task) is proportional to Pr(task | cluster) * Pr(cluster). The first factor is the probability
 with which the cluster pointed at the task; the second is a softmax over the competitors of their headroom,
@@ -13,7 +13,7 @@ from hanse.policy.edge.view import NONE, Flags, Floats, Ints
 
 
 def bayes_score(preference: Floats, free: Ints, minimum: Ints) -> Floats:
-    """Log of the unnormalised Pr(cluster | task), shape (E, N).
+    """Return the log of the unnormalised Pr(cluster | task), shape (E, N).
 
     ``minimum`` is (E, N, 2), of the chosen task.
     """
@@ -22,7 +22,7 @@ def bayes_score(preference: Floats, free: Ints, minimum: Ints) -> Floats:
 
 
 def winners(task: Ints, score: Floats, tie: Floats) -> Flags:
-    """Which clusters keep the task they chose, shape (E, N).
+    """Flag the clusters that keep the task they chose, shape (E, N).
 
     ``task`` is ``NONE`` where the cluster passed (such a cluster wins nothing). The larger score wins; among
     equal scores the larger ``tie``; among equal ties the lower index.

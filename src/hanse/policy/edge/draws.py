@@ -1,9 +1,9 @@
-"""Numbers that look random and are a pure function of their names.
+"""Keyed random numbers: a pure function of their keys.
 
-The pure rooms own no generator. What a policy or the simulator needs to draw, it draws from a key: the same
-key gives the same number in every process, in any order and in any batch. That makes the noise of a task a
-property of the task (two policies on one stream meet the same luck), which is what common-random-number
-comparisons need. The mixer is the finaliser of SplitMix64 (Steele, Lea and Flood, 2014).
+Pure packages have no generator. A policy or the simulator draws from a key: the same key gives the same
+number in every process, in any order and in any batch. So the noise of a task is a property of the task (two
+policies on one stream get the same noise), as common-random-number comparisons need. The mixer is the
+finaliser of SplitMix64 (Steele, Lea and Flood, 2014).
 """
 
 from typing import Final
@@ -20,8 +20,8 @@ _UNIT: Final = 1.0 / (1 << 53)
 
 
 def mixed(key: Keys, name: NDArray[np.int64]) -> Keys:
-    """A new key for ``name`` under ``key``; the two broadcast against each other."""
-    with np.errstate(over="ignore"):  # arithmetic modulo 2**64 is the point
+    """Derive a new key from ``key`` and ``name``; the two broadcast against each other."""
+    with np.errstate(over="ignore"):  # arithmetic modulo 2**64 is wanted
         z = key + (name.astype(np.uint64) + np.uint64(1)) * _STEP
         z = (z ^ (z >> np.uint64(30))) * _MIX_1
         z = (z ^ (z >> np.uint64(27))) * _MIX_2
@@ -29,12 +29,12 @@ def mixed(key: Keys, name: NDArray[np.int64]) -> Keys:
 
 
 def uniform(key: Keys) -> NDArray[np.float64]:
-    """One number in [0, 1) per key."""
+    """Return one number in [0, 1) per key."""
     return np.asarray((key >> np.uint64(11)).astype(np.float64) * _UNIT)
 
 
 def pick(key: Keys, flags: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Index of one true flag on the last axis, each equally likely; -1 where none is true."""
+    """Return the index of one true flag on the last axis, each equally likely; -1 where none is true."""
     count = flags.sum(axis=-1)
     rank = np.minimum((uniform(key) * count).astype(np.int64), np.maximum(count - 1, 0))
     chosen = np.argmax(np.cumsum(flags, axis=-1) == rank[..., None] + 1, axis=-1)

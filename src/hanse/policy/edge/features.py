@@ -1,10 +1,9 @@
-"""What the network is shown: columns of small numbers, made from a view, the believed durations and the
-rule's own opinion.
+"""Inputs of the network: columns of small numbers, from a view, the believed durations and the rule's answer.
 
-Nothing names a kind or a cluster: a task is described by how long it is believed to take at several sizes,
-so a trained network meets new kinds, loads and cluster sets without a change of shape. The rule's answer is
-among the features; the network learns where to differ from it. A warden asks for one state at a time, so
-what counts here is the number of array operations, not their size.
+No feature names a kind or a cluster: a task is described by its believed durations at several sizes, so a
+trained network handles new kinds, loads and cluster sets without a change of shape. The rule's answer is
+among the features; the network learns where to differ from it. A warden asks for one state at a time, so the
+cost is the number of array operations, not their size.
 """
 
 from typing import Final
@@ -21,13 +20,13 @@ TASK_FEATURES: Final = 20
 RUNNING_FEATURES: Final = 6
 
 PICK_SHOWN: Final = 19
-"""Column of a task's features that marks the slot the rule would choose by itself."""
+"""Column of a task's features that marks the slot the rule would choose alone."""
 
 COST_UNKNOWN: Final = 1e6
-"""Cost shown for what does not fit, and a tenth of it for what reaches no cluster."""
+"""Cost encoded where a task does not fit; a tenth of it where a task reaches no cluster."""
 
 _SOON: Final = 5
-"""Room that is believed to come free is shown for each of this many next steps."""
+"""Next steps for each of which the room believed to come free is encoded."""
 _STEPS: Final = np.arange(_SOON)
 
 
@@ -43,13 +42,13 @@ class Features(msgspec.Struct, frozen=True, eq=False):
     may_choose: Flags
     """(B, N, P) pending slots that may be chosen."""
     known: Flags
-    """(B, N, N) whose summary (last axis) each cluster (second axis) has."""
+    """(B, N, N) summaries (last axis) that each cluster (second axis) has."""
 
 
 def encode(rule: PricedRule, view: View, believed: Ints) -> Features:
-    """Features of a view.
+    """Return the features of a view.
 
-    ``believed`` (E, N, N, 2) is each cluster's idea of everyone's free room, -1: none.
+    ``believed`` (E, N, N, 2) is each cluster's belief of every cluster's free room, -1: none.
     """
     clusters = view.task.shape[1]
     stand = standing(rule, view, believed)
@@ -66,7 +65,7 @@ def encode(rule: PricedRule, view: View, believed: Ints) -> Features:
 
 
 def _left(rule: PricedRule, view: View) -> Floats:
-    """(E, N, R) steps that running tasks are believed to have left, at least 1; 0 in empty slots."""
+    """Return (E, N, R) steps that running tasks are believed to need still, at least 1; 0 in empty slots."""
     cpus, gpus = np.minimum(view.run_cpus, rule.limit[0]), np.minimum(view.run_gpus, rule.limit[1])
     _, wide, high = rule.durations.shape
     whole = rule.durations.ravel().take((view.run_kind * wide + cpus) * high + gpus)
@@ -135,7 +134,8 @@ def _running_columns(view: View, left: Floats) -> Singles:
 
 
 def size_masks(rule: PricedRule, kind: Ints, free: Ints) -> tuple[Flags, Flags]:
-    """CPUs and GPUs (1 to 16, last axis) that a task of ``kind`` may get from ``free`` (..., 2)."""
+    """Return masks of CPUs and GPUs (1 to 16, last axis) that a task of ``kind`` may get from ``free`` (...,
+    2)."""
     sizes = np.arange(1, SIZES_MAX + 1)
     most = np.minimum(np.minimum(free, rule.limit), SIZES_MAX)
     least = rule.minimum[kind]

@@ -1,8 +1,8 @@
-"""The trained network without torch: the same function in NumPy, small enough to run beside a warden.
+"""Trained network without torch: the same function in NumPy, small enough to run beside a warden.
 
 Weights come as arrays with the names of the trained layers (``<layer>.weight``, ``<layer>.bias``). The shell
-reads the file; this room only computes. For one state the time goes into the number of calls, so layers that
-follow each other without a bend in between are multiplied together once, when the file is read.
+reads the file; this package only computes. For one state the number of calls decides the time, so layers
+without a rectifier in between are multiplied together once, when the file is read.
 """
 
 from collections.abc import Mapping
@@ -29,31 +29,31 @@ _SIZES: Final = np.arange(1, SIZES_MAX + 1, dtype=np.float32)
 
 
 class Network(msgspec.Struct, frozen=True, eq=False):
-    """Weights and the few constants of the shape that the arrays do not tell."""
+    """Weights, and the constants of the shape that the arrays do not show."""
 
     weights: Mapping[str, Singles]
     """Layers as trained."""
     fused: Mapping[str, Singles]
-    """Layers as computed: ``<name>`` (inputs, outputs) and ``<name>.bias``; see :func:`_fused`."""
+    """Layers as computed: ``<name>`` (inputs, outputs) and ``<name>.bias``; see :func:`_fuse_layers`."""
     heads: int
     encoder: str
     pointer: bool
     flat: bool
 
     def layer(self, name: str, x: Singles) -> Singles:
-        """An affine layer over the last axis."""
+        """Apply an affine layer to the last axis."""
         y = x @ self.fused[name]
         y += self.fused[name + ".bias"]
         return y
 
     def bent(self, name: str, x: Singles) -> Singles:
-        """An affine layer and a rectifier."""
+        """Apply an affine layer and a rectifier."""
         y = self.layer(name, x)
         return np.maximum(y, _ZERO, out=y)
 
 
 class About(msgspec.Struct, frozen=True):
-    """The header of an exported file."""
+    """Header of an exported file."""
 
     format: int
     heads: int = 1
@@ -65,7 +65,7 @@ class About(msgspec.Struct, frozen=True):
 
 
 def from_arrays(arrays: Mapping[str, Singles], about: bytes) -> tuple[Network, About] | str:
-    """A network from the arrays of a file and its JSON header, or a sentence saying why it cannot be used.
+    """Return a network from a file's arrays and JSON header, or a sentence why it cannot be used.
 
     The shell reads the file (``numpy.load(path, allow_pickle=False)``; the header is the array ``about``).
     """
@@ -83,7 +83,7 @@ def from_arrays(arrays: Mapping[str, Singles], about: bytes) -> tuple[Network, A
 
 
 def _needed(header: About) -> list[str]:
-    """The arrays that a network of this shape has."""
+    """Return the names of the arrays that a network of this shape has."""
     names = ["cluster_in", "task_in", "cpus", "gpus"]
     names += ["flat_hidden", "flat_point", "flat_size"] if header.flat else list(_POINTER)
     if header.encoder != "none":
@@ -99,11 +99,11 @@ _ATTENTION: Final = ("query", "value_task", "value_running", "shortcut_score")
 
 
 def _fused(arrays: Mapping[str, Singles], header: About) -> dict[str, Singles]:
-    """Weights with inputs first, and layers multiplied together where nothing bends between them.
+    """Return weights with inputs first; layers without a rectifier in between are multiplied together.
 
     ``query`` is scaled by the root of its width. ``fuse`` takes the gathered tokens themselves, the value
-    layers being part of it. ``told`` makes the shortcut's values and scores from summaries.
-    ``sizes`` is both size heads side by side.
+    layers being part of it. ``read`` makes the shortcut's values and scores from summaries. ``sizes`` is both
+    size heads side by side.
     """
     out: dict[str, Singles] = {}
     for name in arrays:
@@ -116,11 +116,11 @@ def _fused(arrays: Mapping[str, Singles], header: About) -> dict[str, Singles]:
         out["sizes" + part] = np.concatenate([out["cpus" + part], out["gpus" + part]], axis=-1)
     if header.encoder == "none":
         return out
-    out["told"], out["told.bias"] = out["shortcut_value"], out["shortcut_value.bias"]
+    out["read"], out["read.bias"] = out["shortcut_value"], out["shortcut_value.bias"]
     if header.encoder == "attention":
         for part in ("", ".bias"):
             out["query" + part] = out["query" + part] / np.float32(hidden**0.5)
-            out["told" + part] = np.concatenate([out["told" + part], out["shortcut_score" + part]], axis=-1)
+            out["read" + part] = np.concatenate([out["read" + part], out["shortcut_score" + part]], axis=-1)
         own, task, running = (out["fuse"][i * hidden : (i + 1) * hidden] for i in range(3))
         bias = out["fuse.bias"] + out["value_task.bias"] @ task + out["value_running.bias"] @ running
         out["fuse"] = np.concatenate([own, out["value_task"] @ task, out["value_running"] @ running])
@@ -129,7 +129,7 @@ def _fused(arrays: Mapping[str, Singles], header: About) -> dict[str, Singles]:
 
 
 def local_states(net: Network, features: Features) -> tuple[Singles, Singles, Singles]:
-    """(B, N, H) own state, (B, N, P, H) task states, and the (B, N, 62) summaries that clusters gossip."""
+    """Return own states (B, N, H), task states (B, N, P, H), and gossiped summaries (B, N, 62)."""
     task = net.bent("task_in", features.task)
     own = net.bent("cluster_in", features.cluster)
     if net.encoder == "none":
@@ -150,15 +150,15 @@ def local_states(net: Network, features: Features) -> tuple[Singles, Singles, Si
 
 
 def _mean(values: Singles, there: Singles) -> Singles:
-    """Mean over the third axis of what is there (1, else 0); zero over nothing."""
+    """Return the mean over the third axis where ``there`` is 1, else 0; zero over nothing."""
     count = np.maximum(there.sum(axis=2, keepdims=True), np.float32(1))
     return np.asarray((there[:, :, None] @ values)[:, :, 0] / count)
 
 
 def _attend(query: Singles, token: Singles, there: Singles) -> Singles:
-    """What the heads of each cluster gather from its tokens: (B, N, heads * H); zero over nothing."""
+    """Return what the heads of each cluster gather from its tokens: (B, N, heads * H); zero over nothing."""
     score = query @ token.swapaxes(2, 3)
-    score -= score.max(axis=3, keepdims=True)  # the largest of all: the share does not depend on it
+    score -= score.max(axis=3, keepdims=True)  # subtracting the largest does not change the share
     np.exp(score, out=score)
     score *= there[:, :, None]
     score /= np.maximum(score.sum(axis=3, keepdims=True), _TINY)
@@ -170,15 +170,15 @@ _TINY: Final = np.float32(1e-30)
 
 
 def heard(net: Network, local: Singles, summary: Singles, known: Flags) -> Singles:
-    """(B, N, H) states after reading the summaries each cluster knows.
+    """Return (B, N, H) states after reading the summaries each cluster knows.
 
-    ``summary`` is (B, N, 62) where every reader got the same, or (B, N, N, 62), second axis the reader,
-    third the sender, where what has arrived differs by reader.
+    ``summary`` is (B, N, 62) where every reader got the same, or (B, N, N, 62), second axis the reader, third
+    the sender, where what has arrived differs by reader.
     """
     if net.encoder == "none":
         return local
     b, n, h = local.shape
-    told = net.layer("told", summary)
+    told = net.layer("read", summary)
     if summary.ndim == 3:
         told = told[:, None]
     value = told[..., :h].reshape(b, -1, n, net.heads, h // net.heads).swapaxes(2, 3)
@@ -194,7 +194,7 @@ def heard(net: Network, local: Singles, summary: Singles, known: Flags) -> Singl
 
 
 def pointed(net: Network, cluster: Singles, task: Singles, features: Features) -> tuple[Singles, Singles]:
-    """(B, N, P+1) masked logits, the last being the pass, and (B, N, P, H) slot states."""
+    """Return (B, N, P+1) masked logits, the last being the pass, and (B, N, P, H) slot states."""
     allowed = features.may_choose
     if net.flat:
         return _pointed_flat(net, features)
@@ -211,7 +211,7 @@ def pointed(net: Network, cluster: Singles, task: Singles, features: Features) -
 
 
 def _picking(net: Network, features: Features) -> Singles:
-    """(B, N, P+1) what the rule's own pick, or its pass, adds to that logit."""
+    """Return (B, N, P+1) what the rule's own pick, or its pass, adds to that logit."""
     rules = features.task[..., PICK_SHOWN] * features.may_choose
     lean = net.weights["lean"]
     out = np.empty((*rules.shape[:2], rules.shape[2] + 1), dtype=np.float32)
@@ -231,12 +231,12 @@ def _pointed_flat(net: Network, features: Features) -> tuple[Singles, Singles]:
 
 
 def choose_by_network(net: Network, rule: PricedRule, view: View, believed: Ints) -> Choice:
-    """The likeliest choice of every cluster, given the summaries it knows; nobody is left to starve."""
+    """Return the likeliest choice of every cluster, given the summaries it knows; no task starves."""
     return choose_from_features(net, rule, view, encode(rule, view, believed))
 
 
 def choose_from_features(net: Network, rule: PricedRule, view: View, features: Features) -> Choice:
-    """The same from features that are already there."""
+    """Choose as ``choose_by_network`` does, from features that are already there."""
     features = narrowed(net, features, view)
     local, task, summary = local_states(net, features)
     return finish(net, rule, view, features, (heard(net, local, summary, features.known), task))
@@ -245,7 +245,7 @@ def choose_from_features(net: Network, rule: PricedRule, view: View, features: F
 def finish(
     net: Network, rule: PricedRule, view: View, features: Features, states: tuple[Singles, Singles]
 ) -> Choice:
-    """From states to choices: point, size, guard."""
+    """Turn states into choices: pointer, size, guard."""
     logits, state = pointed(net, states[0], states[1], features)
     b, n, window = view.task.shape
     slot = logits.argmax(axis=2)
@@ -271,13 +271,13 @@ def finish(
 
 
 def _likeliest(logits: Singles, shown: Singles, lean: np.float32, mask: Flags) -> Ints:
-    """The likeliest size (1 to 16) within the mask; the rule's size (``shown``) is leaned to."""
+    """Return the likeliest size (1 to 16) within the mask, biased towards the rule's size ``shown``."""
     leaned = logits + lean * np.abs(shown[..., None] * np.float32(SIZES_MAX) - _SIZES)
     return np.asarray(np.where(mask, leaned, MASKED).argmax(axis=-1) + 1)
 
 
 def narrowed(net: Network, features: Features, view: View) -> Features:
-    """Without the pointer, only the oldest task that fits may be chosen."""
+    """Without the pointer, allow only the oldest task that fits."""
     if net.pointer:
         return features
     age = np.where(features.may_choose, view.waited, -1)

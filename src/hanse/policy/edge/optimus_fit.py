@@ -1,9 +1,8 @@
-"""The speed curve that Optimus believes, fitted to a table: once as published, once with the axes the right
-way round.
+"""Speed curve of Optimus, fitted to a table: as published, and with the axes in the right order.
 
 The curve is ``1 / (a/w + b + c*w/p + d*w + e*p)`` for ``p`` CPUs and ``w`` GPUs. Source 002's code lists the
 CPUs of the grid with the CPU index running fastest and the speeds with the GPU index running fastest, so its
-fit has the two axes exchanged: it believes that CPUs help a task that lives on GPUs. ``transposed=True``
+fit has the two axes exchanged: it assumes that CPUs help a task that depends on GPUs. ``transposed=True``
 repeats that.
 """
 
@@ -18,7 +17,7 @@ ROUNDS_MAX: Final = 500
 
 
 def fitted_speed(speed: Floats, *, transposed: bool) -> Floats:
-    """The believed speed of every kind at every size, shape (K, C+1, G+1); 0 where a resource is 0."""
+    """Fit the speed of every kind at every size, shape (K, C+1, G+1); 0 where a resource is 0."""
     kinds, wide, high = speed.shape
     assert not transposed or wide == high, "the published exchange of axes is defined on a square grid"
     p, w = np.meshgrid(np.arange(1.0, wide), np.arange(1.0, high), indexing="ij")
@@ -33,7 +32,7 @@ def fitted_speed(speed: Floats, *, transposed: bool) -> Floats:
 
 
 def fit_reciprocal(terms: Floats, seen: Floats) -> Floats:
-    """Least squares of ``1 / (terms @ weights)`` to ``seen`` by Levenberg-Marquardt from all ones."""
+    """Fit ``1 / (terms @ weights)`` to ``seen`` with least squares by Levenberg-Marquardt from all ones."""
     weights = np.ones(terms.shape[1])
     damping = 1e-3
     model = 1 / (terms @ weights)

@@ -1,7 +1,7 @@
-"""Two preemptive schedulers of the literature, as source 002 compares itself with them: Tiresias and Optimus.
+"""Preemptive schedulers of the literature with which source 002 compares itself: Tiresias and Optimus.
 
-Both admit the first pending task while the cluster runs fewer than it could at the minimum, then size
-everything that runs anew in every round. Arrays are (E, N, R): episodes, clusters, running slots.
+Both admit the first pending task while the cluster runs fewer than it could at the minimum, then size all
+running tasks anew in every round. Arrays are (E, N, R): episodes, clusters, running slots.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from hanse.policy.edge.view import NONE, Flags, Floats, Ints, View
 
 
 def admit_first(view: View, minimum: Ints) -> Ints:
-    """(E, N) the first filled slot that no cluster before has taken, while a minimum more would fit."""
+    """Return (E, N) the first filled slot that no earlier cluster has taken, while a minimum more fits."""
     most = (view.capacity[:, None, :] // minimum[None]).min(axis=(1, 2))
     room = (view.run_task != NONE).sum(axis=2) < most[None]
     episodes, clusters, _ = view.task.shape
@@ -30,13 +30,13 @@ def admit_first(view: View, minimum: Ints) -> Ints:
 def tiresias(
     running: Flags, started: Ints, task: Ints, now: Ints, capacity: Ints, minimum: Ints, gpus_max: int
 ) -> tuple[Ints, Ints]:
-    """Two-level least-attained-service: CPUs and GPUs of every running slot.
+    """Return CPUs and GPUs of every running slot by two-level least-attained-service.
 
     Attained service is the time since the start; the second level holds what has at least the cluster's
-    median. Inside a level the earlier start goes first, then the lower task number. Everyone gets its
+    median. Inside a level the earlier start goes first, then the lower task number. Each task gets its
     ``minimum`` (E, N, R) of GPUs in that order, then the first takes up to ``gpus_max`` (0: not elastic),
     then the next; the CPUs are split evenly over the tasks that hold GPUs. (These readings of "attained" and
-    "in order" are the ones that give source 002's figures; GPU-steps and round-robin do not.)
+    "in order" give source 002's figures; GPU-steps and round-robin do not.)
     """
     service = np.where(running, now[:, None, None] - started, 0)
     ordered = np.sort(np.where(running, service, np.iinfo(np.int64).max), axis=2)
@@ -64,12 +64,12 @@ CPUS_MAX = 16
 def optimus(
     running: Flags, kind: Ints, progress: Floats, capacity: Ints, minimum: Ints, speed: Floats
 ) -> tuple[Ints, Ints]:
-    """Marginal gain: from the minimum up, one CPU or GPU at a time to the task whose remaining time falls
-    most.
+    """Return sizes by marginal gain: from the minimum up, one unit at a time to the task with the largest
+    gain.
 
-    The gain is the fall in believed remaining time divided by the units of that resource it already holds;
-    it stops when no unit helps. ``speed`` (K, C+1, G+1) is what the fitted curve believes. Ties: GPUs before
-    CPUs, lower slot first.
+    The gain is the fall in believed remaining time divided by the units of that resource it already holds; it
+    stops when no unit helps. ``speed`` (K, C+1, G+1) is that of the fitted curve. Ties: GPUs before CPUs,
+    lower slot first.
     """
     size = np.where(running[..., None], minimum[kind], 0)
     left = np.where(running, 1.0 - progress, 0.0)
@@ -95,4 +95,4 @@ def optimus(
 
 
 SPEED_MIN = 1e-6
-"""A believed speed of nothing counts as this, so that a remaining time stays finite."""
+"""Least believed speed, so that a remaining time stays finite."""

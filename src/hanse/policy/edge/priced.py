@@ -1,11 +1,11 @@
-"""The priced rule: give a task the size at which its time, marked up by the price of what it holds, is least.
+"""Priced rule: the size of a task with the least duration, marked up by the price of what it holds.
 
 ``cost(c, g) = d(c, g) * (1 + gpu_price * g + cpu_price * (c - minimum))`` over the sizes that fit into the
-free room. A task starts only if that cost is at most ``patience`` times the least cost it could have
-anywhere it reaches; otherwise it is better to wait for room. A task that has waited too long starts at
-whatever fits: without that guard a task that reaches only small clusters could wait for ever.
-For one set of believed durations the answer depends only on the kind and the free room, so the rule is
-compiled into tables once and a decision is a lookup.
+free room. A task starts only if that cost is at most ``patience`` times the least cost it could have anywhere
+it reaches; otherwise it waits for room. A task that has waited too long starts at whatever fits: without that
+guard a task that reaches only small clusters could wait for ever. For one set of believed durations the
+answer depends only on the kind and the free room, so the rule is compiled into tables once and a decision is
+a lookup.
 """
 
 from typing import Final
@@ -18,20 +18,20 @@ from hanse.policy.edge.view import NONE, Choice, Flags, Floats, Ints, View, reac
 
 
 class Prices(msgspec.Struct, frozen=True):
-    """The rule's constants."""
+    """Constants of the rule."""
 
     gpu_price: float = 0.08
     """Mark-up per GPU held."""
     cpu_price: float = 0.02
-    """Mark-up per CPU held above the minimum: enough to leave useless CPUs alone."""
+    """Mark-up per CPU held above the minimum: enough to avoid useless CPUs."""
     patience: float = 2.0
-    """A task starts when its cost is at most this times the best it could get anywhere."""
+    """Greatest cost at which a task starts, relative to the best it could get anywhere."""
     wait_max: int = 15
     """Steps after which a task starts at any size that fits."""
 
 
 class PricedRule(msgspec.Struct, frozen=True, eq=False):
-    """The rule, compiled for one table of durations. Tables are indexed by kind, free CPUs, free GPUs."""
+    """Rule compiled for one table of durations. Tables are indexed by kind, free CPUs, free GPUs."""
 
     prices: Prices
     minimum: Ints
@@ -46,19 +46,19 @@ class PricedRule(msgspec.Struct, frozen=True, eq=False):
     """(K, C+1, G+1) the least value among the sizes that fit; ``inf`` where none does."""
     cpus: Ints
     gpus: Ints
-    """The size with that value; ties to fewer GPUs, then fewer CPUs; 0 where none fits."""
+    """Size with that value; ties to fewer GPUs, then fewer CPUs; 0 where none fits."""
     shown: Singles
-    """What the network is shown of a kind in some free room, by the flat index of :meth:`at`."""
+    """Network features of a kind in some free room, by the flat index of :meth:`at`."""
 
     def at(self, kind: Ints, free: Ints) -> Ints:
-        """Flat index into the tables of tasks of ``kind`` (..., P) in ``free`` room (..., 2)."""
+        """Return the flat index into the tables of tasks of ``kind`` (..., P) in ``free`` room (..., 2)."""
         _, wide, high = self.cost.shape
         room = np.minimum(free, self.limit)
         return np.asarray(kind * (wide * high) + (room[..., 0] * high + room[..., 1])[..., None])
 
 
 def compile_rule(durations: Floats, minimum: Ints, prices: Prices) -> PricedRule:
-    """Tables of the best size for every free room."""
+    """Compile the tables of the best size for every free room."""
     kinds, wide, high = durations.shape
     c = np.arange(wide)[None, :, None]
     g = np.arange(high)[None, None, :]
@@ -93,7 +93,7 @@ def compile_rule(durations: Floats, minimum: Ints, prices: Prices) -> PricedRule
 def best_anywhere(
     rule: PricedRule, capacity: Ints, kind: Ints, reach: Ints, reached: Flags | None = None
 ) -> Floats:
-    """The least cost each task could have on an empty cluster that it reaches.
+    """Return the least cost each task could have on an empty cluster that it reaches.
 
     ``inf`` where it reaches none. ``reached`` is ``reach`` as flags, if the caller has them.
     """
@@ -109,13 +109,13 @@ def best_anywhere(
 
 
 TABLED_CLUSTERS_MAX: Final = 10
-"""Leagues up to this size look the best cost up by the bit set of reach."""
+"""Largest league that looks the best cost up by the bit set of reach."""
 
 
 def acceptable(rule: PricedRule, view: View, free: Ints, best: Floats | None = None) -> tuple[Flags, Floats]:
-    """(E, N, P) tasks that the rule would start now in ``free`` room, and their cost.
+    """Return (E, N, P) tasks that the rule would start now in ``free`` room, and their cost.
 
-    ``best`` is what :func:`best_anywhere` says, if the caller has it.
+    ``best`` is the result of :func:`best_anywhere`, if the caller has it.
     """
     cost = rule.cost.ravel().take(rule.at(view.kind, free))
     if best is None:
@@ -127,7 +127,7 @@ def acceptable(rule: PricedRule, view: View, free: Ints, best: Floats | None = N
 
 
 def leave_to_better(rule: PricedRule, view: View, believed: Ints, cost: Floats) -> Flags:
-    """(E, N, P) tasks for which no other cluster that reaches them offers a lower cost in its free room.
+    """Flag tasks (E, N, P) for which no other cluster that reaches them offers a lower cost now.
 
     ``believed`` (E, N, N, 2) is what each cluster (second axis) believes to be free at each other (third
     axis); negative where it knows nothing, and then it leaves nothing to that one.
@@ -137,7 +137,7 @@ def leave_to_better(rule: PricedRule, view: View, believed: Ints, cost: Floats) 
 
 
 def _elsewhere(rule: PricedRule, view: View, believed: Ints, reached: Flags) -> Floats:
-    """(E, N, P) the least cost that a reached cluster is believed to offer now."""
+    """Return (E, N, P) the least cost that a reached cluster is believed to offer now."""
     episodes, clusters, _ = view.task.shape
     kinds, wide, high = rule.cost.shape
     room = np.minimum(np.maximum(believed, 0), rule.limit)
@@ -150,22 +150,22 @@ def _elsewhere(rule: PricedRule, view: View, believed: Ints, reached: Flags) -> 
 
 
 class Standing(msgspec.Struct, frozen=True, eq=False):
-    """Where every pending task stands with the rule; all (E, N, P) but the last."""
+    """Rule's result for every pending task; all (E, N, P) but the last."""
 
     cost: Floats
     """Its cost in its cluster's free room; ``inf`` where it does not fit."""
     best: Floats
-    """The least it could have on an empty cluster that it reaches; ``inf`` where it reaches none."""
+    """Least cost on an empty cluster that it reaches; ``inf`` where it reaches none."""
     allowed: Flags
-    """Whether the rule would start it now, as far as its own cluster goes."""
+    """True if the rule would start it now, judged by its own cluster alone."""
     ours: Flags
-    """Whether no other cluster is believed to offer less now."""
+    """True if no other cluster is believed to offer less now."""
     reached: Flags
-    """(E, N, P, N) the clusters it reaches."""
+    """(E, N, P, N) clusters it reaches."""
 
 
 def standing(rule: PricedRule, view: View, believed: Ints) -> Standing:
-    """Everything the rule knows of the pending tasks, computed once. ``believed``: (E, N, N, 2)."""
+    """Compute the rule's result for all pending tasks once. ``believed``: (E, N, N, 2)."""
     reached = reach_flags(view.reach, view.task.shape[1])
     best = best_anywhere(rule, view.capacity, view.kind, view.reach, reached)
     allowed, cost = acceptable(rule, view, view.free, best)
@@ -174,7 +174,7 @@ def standing(rule: PricedRule, view: View, believed: Ints) -> Standing:
 
 
 def shared_room(view: View) -> Ints:
-    """(E, N, N, 2) everyone's free room as everyone knows it when all is shared.
+    """Return (E, N, N, 2) the free room of all clusters, known to all.
 
     Nothing for those that passed.
     """
@@ -184,11 +184,11 @@ def shared_room(view: View) -> Ints:
 
 
 def choose_priced(rule: PricedRule, view: View) -> Choice:
-    """Every cluster's choice with everything shared, in turn: none takes what one before it has taken.
+    """Choose for every cluster with everything shared, in turn: no task is taken twice.
 
     The cluster with the most free GPUs goes first (ties: lower index). A cluster leaves a task to another
-    that would give it a lower cost now. Inside a cluster: fewest clusters reached first (who has no
-    alternative must not lose the place), then the longest wait, then the lowest task number.
+    that would give it a lower cost now. Inside a cluster: fewest clusters reached first (a task without an
+    alternative must not lose), then the longest wait, then the lowest task number.
     """
     stand = standing(rule, view, shared_room(view))
     allowed = stand.allowed & stand.ours
@@ -209,7 +209,7 @@ def choose_priced(rule: PricedRule, view: View) -> Choice:
 
 
 def choose_alone(rule: PricedRule, view: View, believed: Ints) -> Choice:
-    """Every cluster's choice by itself, given what it believes of the others' room.
+    """Choose for every cluster alone, given what it believes of the others' room.
 
     Two may choose the same task.
     """
@@ -218,7 +218,7 @@ def choose_alone(rule: PricedRule, view: View, believed: Ints) -> Choice:
 
 
 def own_pick(view: View, usable: Flags) -> Ints:
-    """(E, N) the slot that each cluster would choose by itself among the usable (E, N, P); ``NONE``: none.
+    """Return (E, N) each cluster's own choice among the usable slots (E, N, P); ``NONE``: none.
 
     The order is that of :func:`choose_priced` inside a cluster.
     """
@@ -230,7 +230,7 @@ def own_pick(view: View, usable: Flags) -> Ints:
 
 
 def sized(rule: PricedRule, view: View, slot: Ints) -> Choice:
-    """The choice of these slots at the rule's sizes."""
+    """Return the choice of these slots at the rule's sizes."""
     room = np.minimum(view.free, rule.limit)
     some = slot != NONE
     kind = np.take_along_axis(view.kind, np.where(some, slot, 0)[..., None], axis=2)[..., 0]
@@ -240,7 +240,7 @@ def sized(rule: PricedRule, view: View, slot: Ints) -> Choice:
 
 
 def order_slots(options: Ints, waited: Ints, task: Ints, usable: Flags) -> Ints:
-    """(B,) the usable slot of (B, P) with fewest options, then longest wait, then lowest task.
+    """Return (B,) the usable slot of (B, P) with fewest options, then longest wait, then lowest task.
 
     ``NONE`` if none.
     """

@@ -1,11 +1,11 @@
 """Rollout search over the priced rule: try a few first moves, play the rule from each, take the best.
 Any-time.
 
-The search plays in its own small model of the league: free room, believed ends of what runs, waiting tasks,
-and the arrivals of some imagined (or, for the upper anchor, known) futures. Started tasks end after their
-believed duration, so a move of time is one addition. Lanes are all (state, candidate, future) combinations,
-stepped together; more futures, or more rounds of them, cost more time and give a better answer, and it may
-stop after any of them.
+The search plays in a small model of the league: free room, believed ends of running tasks, waiting tasks, and
+the arrivals of some imagined (or, for the upper anchor, known) futures. Started tasks end after their
+believed duration, so a step of time is one addition. Lanes are all (state, candidate, future) combinations,
+stepped together; more futures, or more rounds of them, cost more time and give a better answer, and the
+search may stop after any of them.
 """
 
 from typing import Final
@@ -17,14 +17,14 @@ from hanse.policy.edge.priced import PricedRule, choose_priced
 from hanse.policy.edge.view import NONE, Choice, Flags, Floats, Ints, View, reach_flags
 
 HORIZON: Final = 16
-"""Steps that a lane is played."""
+"""Steps for which a lane is played."""
 
 CANDIDATES_MAX: Final = 24
 """First moves tried per cluster and round."""
 
 
 DOUBTS: Final = 2.0
-"""Standard errors by which an imagined gain must exceed nothing before the search leaves the rule."""
+"""Standard errors by which an imagined gain must exceed zero before the search leaves the rule."""
 
 
 class Future(msgspec.Struct, frozen=True, eq=False):
@@ -37,13 +37,11 @@ class Future(msgspec.Struct, frozen=True, eq=False):
 
 
 class Lanes:
-    """B copies of the league, played forward by the rule."""
+    """Copies (B) of the league, played forward by the rule."""
 
     def __init__(self, rule: PricedRule, capacity: Ints, free: Ints, release: Ints, horizon: int) -> None:
-        """``free`` (B, N, 2) and ``release`` (B, N, horizon + 1, 2).
-
-        Room that comes back after so many steps.
-        """
+        """Begin with ``free`` (B, N, 2) and ``release`` (B, N, horizon + 1, 2), room that comes back after so
+        many steps."""
         self.rule = rule
         self.free = free
         self.release = release
@@ -53,7 +51,7 @@ class Lanes:
         self.spent = np.zeros(len(free))
 
     def set_tasks(self, kind: Ints, reach: Flags, after: Ints, waited: Ints) -> None:
-        """(B, W) tasks, waiting now or coming; ``reach`` is (B, W, N)."""
+        """Set (B, W) tasks, waiting now or later; ``reach`` is (B, W, N)."""
         self.kind, self.reach, self.after, self.waited = kind, reach, after, waited
         self.waiting = after <= 0
         self.best = np.where(reach, self.alone[kind], np.inf).min(axis=2)
@@ -72,7 +70,7 @@ class Lanes:
         self.spent[lane] += end - now
 
     def dispatch(self, now: int) -> None:
-        """Start what the rule would, one task per lane at a time, until nothing is to start in any lane.
+        """Start the tasks that the rule would, one per lane at a time, until no lane starts any.
 
         As the rule with everything shared: fewest clusters reached first, then the longest wait; the task
         goes to the cluster with the least cost, among equals to the one with the most free GPUs.
@@ -104,7 +102,7 @@ class Lanes:
             self.start(lane, column[pick], cluster, size, now)
 
     def play(self) -> Floats:
-        """(B,) steps spent by all tasks, with an estimate for what waits at the horizon.
+        """Return (B,) steps spent by all tasks, with an estimate for those that wait at the horizon.
 
         Step 0 was dispatched.
         """
@@ -119,7 +117,8 @@ class Lanes:
 
 
 def waiting_tasks(view: View, rows: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """The distinct pending tasks of some episodes, padded: task numbers, kinds, reach, waits, each (L, W)."""
+    """Return the distinct pending tasks of some episodes, padded: numbers, kinds, reach, waits, each (L,
+    W)."""
     episodes = len(rows)
     task = view.task[rows].reshape(episodes, -1)
     order = np.argsort(task, axis=1, kind="stable")
@@ -139,7 +138,7 @@ def waiting_tasks(view: View, rows: Ints) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def releases(rule: PricedRule, view: View, rows: Ints, horizon: int) -> Ints:
-    """(L, N, horizon + 1, 2) room that is believed to come back after so many steps."""
+    """Return (L, N, horizon + 1, 2) room that is believed to come back after so many steps."""
     run = view.run_task[rows] != NONE
     cpus, gpus = view.run_cpus[rows], view.run_gpus[rows]
     whole = rule.durations[
@@ -156,7 +155,7 @@ def releases(rule: PricedRule, view: View, rows: Ints, horizon: int) -> Ints:
 def candidates(
     rule: PricedRule, view: View, e: int, n: int, taken: tuple[int, ...]
 ) -> list[tuple[int, int, int]]:
-    """First moves of one cluster.
+    """Return first moves of one cluster.
 
     (slot, CPUs, GPUs); the last is the pass. One task per kind and reach, few sizes.
     """
@@ -175,7 +174,7 @@ def candidates(
         cpus = np.argmin(values, axis=0)
         gpus = np.arange(room[1] + 1)
         known: list[float] = []
-        for g in gpus:  # the smallest size of each different duration: more would be waste
+        for g in gpus:  # the smallest size of each duration: a larger one would waste room
             c = int(cpus[g])
             if np.isfinite(values[c, g]) and steps[c, g] not in known:
                 known.append(float(steps[c, g]))
@@ -186,7 +185,7 @@ def candidates(
 def search_turn(
     rule: PricedRule, view: View, n: int, so_far: Choice, future: Future, horizon: int = HORIZON
 ) -> Choice:
-    """The choice with cluster ``n``'s best move added, for all episodes, after the moves ``so_far``."""
+    """Return the earlier choice with cluster ``n``'s best move added, for all episodes."""
     rows = np.flatnonzero(view.can_act[:, n])
     moves: list[tuple[int, int, int, int]] = []
     for e in rows:
@@ -214,7 +213,7 @@ def search_turn(
 
 
 def _rules_move(view: View, n: int, e: int, usual: Choice, moves: Ints) -> int:
-    """Which of the moves the rule would make: the same kind, reach and size; else the pass, which is last."""
+    """Return the index of the rule's move: the same kind, reach and size; else the pass, which is last."""
     slot = int(usual.slot[e, n])
     if slot != NONE:
         alike = (view.kind[e, n, moves[:, 1]] == view.kind[e, n, slot]) & (
@@ -227,7 +226,8 @@ def _rules_move(view: View, n: int, e: int, usual: Choice, moves: Ints) -> int:
 
 
 def _better(cost: Floats, usual: int) -> int:
-    """The move of least mean cost over (moves, futures), if it beats the rule's beyond doubt."""
+    """Return the move of least mean cost over (moves, futures), if it is significantly better than the
+    rule's."""
     best = int(np.argmin(cost.mean(axis=1)))
     gain = cost[usual] - cost[best]
     futures = len(gain)
@@ -244,7 +244,7 @@ def _played(
     moves: tuple[Ints, Ints],
     horizon: int,
 ) -> Floats:
-    """(lanes,) the cost of each move in each future."""
+    """Return (lanes,) the cost of each move in each future."""
     table, lane_move = moves
     move = table[lane_move]
     e = move[:, 0]

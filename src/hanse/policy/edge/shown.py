@@ -1,6 +1,6 @@
-"""The part of a task's features that depends only on its kind and the free room: a table, made once per rule.
+"""Table of the task features that depend only on kind and free room; made once per rule.
 
-Kept apart from the other features because the rule carries the table with it.
+A module of its own because the rule holds the table.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ from hanse.policy.edge.view import Floats, Ints
 Singles = NDArray[np.float32]
 
 SIZES_MAX: Final = 16
-"""The heads size a task with 1 to this many CPUs and GPUs."""
+"""Largest CPUs and GPUs of a task that the heads can choose; the least is 1."""
 
 SHOWN_FEATURES: Final = 9
 GPUS_SHOWN: Final = 6
@@ -21,14 +21,14 @@ CPUS_SHOWN: Final = 7
 """Columns that hold the rule's size for the task, in units of ``SIZES_MAX``; 0: nothing fits."""
 
 _PROBES: Final = (1, 2, 4, 8, 16)
-"""GPUs at which a task's believed duration is shown."""
+"""GPUs at which a task's believed duration is encoded."""
 
 _STEPS_UNKNOWN: Final = 20.0
-"""Shown where a task would never end."""
+"""Steps encoded where a task would never end."""
 
 
 def shown_table(durations: Floats, cpus: Ints, gpus: Ints) -> Singles:
-    """(K * (C+1) * (G+1), 9) what a task of a kind in some free room is shown as, by the rule's flat index.
+    """Return features (K * (C+1) * (G+1), 9) of tasks of a kind in some free room, by the rule's flat index.
 
     A one, the log of the least duration at each probed number of GPUs, the rule's size, and the log of the
     duration at that size; all about 0 to 1. ``cpus`` and ``gpus`` are the rule's sizes for every free room.
@@ -46,5 +46,5 @@ def shown_table(durations: Floats, cpus: Ints, gpus: Ints) -> Singles:
 
 
 def _log(steps: Floats) -> Floats:
-    """Log of durations, a third of it; believed durations are at least a thousandth of a step."""
+    """Return a third of the log of durations; believed durations are at least a thousandth of a step."""
     return np.asarray(np.log(np.maximum(np.where(np.isfinite(steps), steps, _STEPS_UNKNOWN), 1e-3)) / 3.0)

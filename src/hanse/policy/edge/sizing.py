@@ -1,8 +1,8 @@
-"""The call a live warden makes: pending elastic tasks, free room and believed durations in; a choice that
-explains itself out.
+"""Sizing call of a live warden: from pending elastic tasks, free room and believed durations to a choice with
+reasons.
 
-One cluster, one moment, plain records. The same rule and the same network as in training, through the same
-columns. A warden calls it again after each start until the answer is that nothing should start now.
+One cluster, one moment, plain records; the same rule and network as in training, through the same columns. A
+warden calls it again after each start until the answer is that nothing should start now.
 """
 
 from typing import Final
@@ -18,17 +18,17 @@ from hanse.policy.edge.priced import PricedRule, acceptable, best_anywhere, choo
 from hanse.policy.edge.view import NO_DEADLINE, NONE, Choice, Ints, View
 
 PENDING_MAX: Final = 64
-"""Tasks that are looked at in one call: the first of the warden's order; the rest wait."""
+"""Tasks considered in one call: the first of the warden's order; the rest wait."""
 
 ALTERNATIVES_MAX: Final = 5
-"""Other sizes that an explanation lists."""
+"""Other sizes listed in an explanation."""
 
 
 class ElasticTask(msgspec.Struct, frozen=True):
-    """A pending task as the warden knows it."""
+    """Pending task as the warden knows it."""
 
     task: int
-    """The caller's number for it; ties go to the lower."""
+    """Caller's number of the task; ties go to the lower."""
     kind: int
     """Row of the duration table (tasks that were alike so far)."""
     waited: int
@@ -40,7 +40,7 @@ class ElasticTask(msgspec.Struct, frozen=True):
 
 
 class RunningTask(msgspec.Struct, frozen=True):
-    """A task that holds room in the caller's cluster."""
+    """Task that holds room in the caller's cluster."""
 
     kind: int
     cpus: int
@@ -49,15 +49,15 @@ class RunningTask(msgspec.Struct, frozen=True):
 
 
 class Room(msgspec.Struct, frozen=True):
-    """A cluster's room: CPUs and GPUs."""
+    """Room of a cluster: CPUs and GPUs."""
 
     capacity: tuple[int, int]
     free: tuple[int, int] | None = None
-    """None: the caller does not know (another cluster that has not been heard of)."""
+    """None: the caller does not know (a cluster that has sent no news)."""
 
 
 class Alternative(msgspec.Struct, frozen=True):
-    """A size that was not chosen."""
+    """Size that was not chosen."""
 
     cpus: int
     gpus: int
@@ -66,13 +66,13 @@ class Alternative(msgspec.Struct, frozen=True):
 
 
 class Sizing(msgspec.Struct, frozen=True):
-    """What to start now, or that nothing should start, and why."""
+    """Task to start now, or none, with the reasons."""
 
     task: int | None
     cpus: int
     gpus: int
     policy: str
-    """``network`` or ``priced``: which rung of the ladder answered."""
+    """Policy that answered: ``network`` or ``priced``."""
     gpu_price: float
     cpu_price: float
     patience: float
@@ -81,7 +81,7 @@ class Sizing(msgspec.Struct, frozen=True):
     cost: float
     """Duration marked up by the price of what it holds; 0 for nothing."""
     best_cost: float
-    """The least cost it could have on an empty cluster that it reaches; 0 for nothing."""
+    """Least cost it could have on an empty cluster that it reaches; 0 for nothing."""
     alternatives: tuple[Alternative, ...]
     """Other sizes that fit, cheapest first."""
     passed_over: tuple[tuple[int, str], ...]
@@ -96,10 +96,10 @@ def size_elastic(
     network: Network | None = None,
     watch: Watch | None = None,
 ) -> Sizing:
-    """Choose one pending task and its size for the cluster whose room comes first, or nothing.
+    """Choose one pending task and its size for the first cluster of ``rooms``, or nothing.
 
-    With a network whose turn it is by the watch (:func:`hanse.policy.edge.guard.decides`; without a watch it
-    always is), the network answers; else the priced rule.
+    With a network whose turn it is by the guard (:func:`hanse.policy.edge.guard.is_learned_turn`; without a
+    guard state it always is), the network answers; else the priced rule.
     """
     view = _view(tasks[:PENDING_MAX], running, rooms)
     believed = _believed(rooms)
@@ -116,7 +116,7 @@ def size_elastic(
 
 
 def _view(tasks: tuple[ElasticTask, ...], running: tuple[RunningTask, ...], rooms: tuple[Room, ...]) -> View:
-    """One episode in which only the first cluster has tasks and may act."""
+    """Return a view of one episode in which only the first cluster has tasks and may act."""
     n, p, r = len(rooms), max(len(tasks), 1), max(len(running), 1)
 
     def slots(width: int, value: int = 0) -> Ints:
@@ -152,7 +152,7 @@ def _view(tasks: tuple[ElasticTask, ...], running: tuple[RunningTask, ...], room
 
 
 def _believed(rooms: tuple[Room, ...]) -> Ints:
-    """(1, N, N, 2) the first cluster's idea of everyone's free room."""
+    """Return (1, N, N, 2) the first cluster's belief of every cluster's free room."""
     known = np.array([room.free if room.free is not None else (NONE, NONE) for room in rooms], dtype=np.int64)
     return np.broadcast_to(known, (1, len(rooms), len(rooms), 2))
 
@@ -160,7 +160,7 @@ def _believed(rooms: tuple[Room, ...]) -> Ints:
 def _explained(
     tasks: tuple[ElasticTask, ...], rule: PricedRule, view: View, believed: Ints, choice: Choice, policy: str
 ) -> Sizing:
-    """The first cluster's choice with its reasons."""
+    """Return the first cluster's choice with its reasons."""
     slot = int(choice.slot[0, 0])
     best = best_anywhere(rule, view.capacity, view.kind, view.reach)[0, 0]
     reasons = _reasons(tasks, rule, view, believed, slot)
@@ -201,7 +201,7 @@ def _explained(
 def _alternatives(
     rule: PricedRule, kind: int, chosen: tuple[int, int], view: View
 ) -> tuple[Alternative, ...]:
-    """The cheapest other sizes that fit, one per number of GPUs."""
+    """Return the cheapest other sizes that fit, one per number of GPUs."""
     room = np.minimum(view.free[0, 0], rule.limit)
     value = rule.value[kind, : room[0] + 1, : room[1] + 1]
     cpus = np.argmin(value, axis=0)
@@ -217,7 +217,7 @@ def _alternatives(
 def _reasons(
     tasks: tuple[ElasticTask, ...], rule: PricedRule, view: View, believed: Ints, slot: int
 ) -> tuple[tuple[int, str], ...]:
-    """Why each of the other tasks was not taken."""
+    """Return the reason why each of the other tasks was not taken."""
     allowed, cost = acceptable(rule, view, view.free)
     ours = leave_to_better(rule, view, believed, cost)
     best = best_anywhere(rule, view.capacity, view.kind, view.reach)

@@ -1,8 +1,8 @@
-"""What the clusters see and what they answer, as columns over many episodes at once.
+"""Columns that clusters see and answer with, over many episodes at once.
 
 Axes, always in this order: ``E`` episodes (a live warden has one), ``N`` clusters, ``P`` pending slots per
-cluster, ``R`` running slots per cluster. Resources are whole CPUs (index 0) and whole GPUs (index 1); time
-is in steps.
+cluster, ``R`` running slots per cluster. Resources are whole CPUs (index 0) and whole GPUs (index 1); time is
+in steps.
 """
 
 from typing import Final
@@ -16,14 +16,14 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 NONE: Final = -1
-"""An empty pending or running slot, and the slot of a cluster that passes."""
+"""Empty pending or running slot, and the slot of a cluster that passes."""
 
 CLUSTERS_MAX: Final = 62
-"""Reach is a bit set in a signed 64-bit integer; a league larger than this is split into regions."""
+"""Largest league: reach is a bit set in a signed 64-bit integer; a larger league is split into regions."""
 
 
 class View(msgspec.Struct, frozen=True, eq=False):
-    """The state that policies may see: no progress, no future, only what a warden knows."""
+    """State that policies may see: no progress, no future, only what a warden knows."""
 
     time: Ints
     """(E,) steps since the start."""
@@ -62,7 +62,7 @@ NO_DEADLINE: Final = 1 << 30
 
 
 class Choice(msgspec.Struct, frozen=True, eq=False):
-    """One answer per episode and cluster: a pending slot and a size, or a pass."""
+    """Answer per episode and cluster: a pending slot and a size, or a pass."""
 
     slot: Ints
     """(E, N) pending slot, ``NONE`` to pass."""
@@ -75,7 +75,7 @@ class Choice(msgspec.Struct, frozen=True, eq=False):
 
 
 def nobody(episodes: int, clusters: int) -> Choice:
-    """A choice in which every cluster passes."""
+    """Return a choice in which every cluster passes."""
     shape = (episodes, clusters)
     return Choice(
         slot=np.full(shape, NONE, dtype=np.int64),

@@ -1,8 +1,8 @@
-"""The inner loops over columns: compiled when the shared library is there, in NumPy otherwise.
+"""Inner loops over columns: compiled when the shared library is there, in NumPy otherwise.
 
-Both backends give equal answers, so a run may be repeated on another machine. ``BACKEND`` tells which one is
-at work, ``NATIVE_LOAD_ERROR`` why the compiled one is not (empty if it is). What each kernel means is said in
-``numpy_kernels``.
+Both backends give equal answers, so a run may be repeated on another machine. ``BACKEND`` names the backend
+in use, ``NATIVE_LOAD_ERROR`` the reason why it is not the compiled one (empty if it is). ``numpy_kernels``
+defines the kernels.
 """
 
 from typing import Final

@@ -1,12 +1,12 @@
-"""The compiled kernels: thin doors to ``kernels.c`` through ctypes.
+"""Compiled kernels: ctypes wrappers of ``kernels.c``.
 
-The functions mean what their namesakes in ``numpy_kernels`` mean. Here every assertion that keeps C from
-reading foreign memory is made, and the cost of a call is kept near one microsecond: the numbers of a call
-travel as one packed record, a mask as a copy of its bytes (quicker to get than the address of an array).
+The functions have the meaning of those in ``numpy_kernels``. This module makes every assertion that keeps C
+from reading foreign memory, and keeps the cost of a call near one microsecond: the numbers of a call travel
+as one packed record, a mask as a copy of its bytes (faster than taking the address of an array).
 
 ``pick`` and ``settle`` share scratch memory between calls: call them from one thread of a process only. The
-library keeps the interpreter's lock while it runs (``PyDLL``); its calls are shorter than handing the lock
-over.
+library keeps the interpreter's lock while it runs (``PyDLL``); its calls are shorter than a release of the
+lock.
 """
 
 import ctypes
@@ -24,12 +24,12 @@ from hanse.policy.kernels.numpy_kernels import CHEAPEST, COUNT_MAX, FIRST, check
 from hanse.policy.node_columns import Column, MaskWords, NodeColumns
 
 _ENTRY_BYTES: Final = 24
-"""The size of ``entry_t`` in kernels.c."""
+"""Size of ``entry_t`` in kernels.c."""
 _WORD: Final = np.dtype(np.uint64)
 
 
 def _c_function(library: ctypes.PyDLL | None, name: str, arguments: int) -> Callable[..., int]:
-    """The C function of this name, which takes addresses (or bytes) only and gives an int64."""
+    """Return the C function of this name, which takes addresses (or bytes) only and returns an int64."""
     if library is None:
 
         def missing(*_: object) -> int:
@@ -43,7 +43,7 @@ def _c_function(library: ctypes.PyDLL | None, name: str, arguments: int) -> Call
 
 
 _LIBRARY, LOAD_ERROR = open_library(files(__package__), "_kernels", ctypes.PyDLL)
-"""``LOAD_ERROR``: why the compiled kernels cannot be used; empty if they can."""
+"""``LOAD_ERROR``: the reason why the compiled kernels cannot be used; empty if they can."""
 _pick: Final = _c_function(_LIBRARY, "hanse_pick", 2)
 _settle: Final = _c_function(_LIBRARY, "hanse_settle", 2)
 _fit: Final = _c_function(_LIBRARY, "hanse_fit", 4)
@@ -51,9 +51,9 @@ _match: Final = _c_function(_LIBRARY, "hanse_match", 6)
 
 
 class _Scratch:
-    """Memory the kernels may use during a call.
+    """Memory that the kernels use during a call.
 
-    It grows to the largest call and stays so; COUNT_MAX and NODES_MAX bound it.
+    It grows to the largest call and keeps its size; COUNT_MAX and NODES_MAX bound it.
     """
 
     __slots__ = ("entries", "entries_address", "given", "given_address", "given_size", "nodes",
@@ -73,7 +73,7 @@ class _Scratch:
         self.entries_address = self.entries.buffer_info()[0]
 
     def grow_given(self, nodes: int) -> None:
-        """Make room for one count a node, all zero; every call leaves them zero."""
+        """Make room for one count per node, all zero; every call leaves them zero."""
         self.given_size = nodes
         self.given = array("i", bytes(4 * nodes))
         self.given_address = self.given.buffer_info()[0]
@@ -156,7 +156,7 @@ def settle(
 
 
 def fit(room: NodeColumns, asks: Sequence[Vector]) -> NDArray[np.uint64]:
-    """For each ask the mask of the nodes that fit it: see ``numpy_kernels.fit``."""
+    """Return for each ask the mask of the nodes that fit it: see ``numpy_kernels.fit``."""
     masks = np.zeros((len(asks), room.words), dtype=np.uint64)
     if not masks.size:
         return masks
@@ -175,7 +175,7 @@ def match(
     nodes: int,
     take: bool,
 ) -> NDArray[np.int64]:
-    """Megha's constraint match for a batch: see ``numpy_kernels.match``."""
+    """Match a batch of requests as Megha does: see ``numpy_kernels.match``."""
     check_match(rows, available, wanted, starts, nodes)
     assert not take or available.flags.writeable, "a match that takes changes what is available"
     found = np.full(len(starts), -1, dtype=np.int64)

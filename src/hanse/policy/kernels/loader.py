@@ -1,7 +1,6 @@
-"""Shared libraries that the package's own build step compiles beside their sources, and how they are opened.
+"""Shared libraries that the package's build step compiles beside their sources, and their loading.
 
-A library is used only if it was built from the very files that lie beside it: another one might answer
-otherwise.
+A library is used only if it was built from the files beside it: another one might give other answers.
 """
 
 import ctypes
@@ -13,14 +12,14 @@ Library = TypeVar("Library", bound=ctypes.CDLL)
 
 
 def source_names(here: Traversable) -> list[str]:
-    """The files that the library of a folder is built from, in the order in which their sum is taken."""
+    """Return the source files of a folder's library, in the order of its checksum."""
     return sorted(entry.name for entry in here.iterdir() if entry.name.endswith((".c", ".h")))
 
 
 def open_library(here: Traversable, name: str, kind: type[Library]) -> tuple[Library | None, str]:
-    """The library of this name in a folder, or None and the reason why there is none to use.
+    """Return the library of this name in a folder, or None and the reason why there is none.
 
-    ``kind``: ``ctypes.PyDLL`` keeps the interpreter's lock during a call, ``ctypes.CDLL`` lets go of it.
+    ``kind``: ``ctypes.PyDLL`` keeps the interpreter's lock during a call, ``ctypes.CDLL`` releases it.
     """
     names = sorted(entry.name for entry in here.iterdir())
     found = [file for file in names if file.startswith(name) and file.endswith(".so")]

@@ -1,7 +1,7 @@
-"""The kernels in NumPy: the reference for the compiled ones, and what runs where there is no compiler.
+"""NumPy kernels: the reference for the compiled ones, and the fallback where there is no compiler.
 
 Every function here has a counterpart of the same name in ``c_kernels``; tests hold the two equal, including
-what they change. Read this module to know what a kernel means, ``kernels.c`` to know why it is fast.
+what they change. This module defines the meaning of a kernel; ``kernels.c`` explains its speed.
 
 Common rules. A node *fits* when it has at least the ask left of *every* resource, so a believed shortage of
 any one resource rules a node out. ``start`` is taken modulo the number of nodes; circular order is start,
@@ -21,18 +21,18 @@ from hanse.policy.node_columns import Column, MaskWords, NodeColumns, mask_flags
 FIRST: Final = 0
 """Fill the first fitting node in circular order, then the next."""
 BEST_FIT: Final = 1
-"""Each time the node with the smallest leftover."""
+"""Take each time the node with the smallest leftover."""
 SPREAD: Final = 2
-"""Each time the node with the largest leftover."""
+"""Take each time the node with the largest leftover."""
 CHEAPEST: Final = 3
-"""Each time the node with the smallest cost."""
+"""Take each time the node with the smallest cost."""
 
 COUNT_MAX: Final = 1 << 20
-"""Tasks one call of ``pick`` or ``settle`` may place: 8 MB of answers."""
+"""Tasks that one call of ``pick`` or ``settle`` may place: 8 MB of answers."""
 WANTED_MAX: Final = 64
-"""Rows one request of ``match`` may ask for."""
+"""Rows that one request of ``match`` may ask for."""
 SHARE: Final = 1024
-"""The parts a node's capacity of one resource is divided into when leftovers are added up."""
+"""Parts into which a node's capacity of one resource is divided when leftovers are added up."""
 
 
 def pick(
@@ -45,14 +45,14 @@ def pick(
     each_max: int,
     cost: Column | None,
 ) -> list[int]:
-    """Choose nodes for up to ``count`` identical tasks, debit the room, tell the nodes in the order chosen.
+    """Choose nodes for up to ``count`` identical tasks, debit the room, return the nodes in the order chosen.
 
     A node may appear several times, but at most ``each_max`` times (0: no limit). The answer is shorter than
     ``count`` when the cluster is full. Ties go to the first node in circular order from ``start``.
 
     The leftover of a node is the sum, over the resources it has any capacity of, of what the task would leave
     there in whole 1024ths of the capacity; a belief above capacity counts as all of it. ``cost`` is read in
-    mode CHEAPEST only, where it must be given: one int64 a node.
+    mode CHEAPEST only, where it must be given: one int64 per node.
     """
     assert FIRST <= mode <= CHEAPEST, f"mode {mode}"
     assert count <= COUNT_MAX, f"{count} tasks in one call"
@@ -79,7 +79,7 @@ def pick(
 def settle(
     room: NodeColumns, ask: Vector, mask: MaskWords, nodes: Sequence[int], start: int, each_max: int = 0
 ) -> list[int]:
-    """Check a claim task by task, debit the room, and tell the node each task really gets.
+    """Check a claim task by task, debit the room, and return the node of each task.
 
     A proposed node is taken if it is in the mask, fits, and was not given ``each_max`` times in this call (0:
     no limit). Otherwise (also for -1, or a node the cluster does not have) the task gets the first such node
@@ -112,7 +112,7 @@ def settle(
 
 
 def fit(room: NodeColumns, asks: Sequence[Vector]) -> NDArray[np.uint64]:
-    """For each ask the mask of the nodes that fit it: ``[S, words]``."""
+    """Return for each ask the mask of the nodes that fit it: ``[S, words]``."""
     masks = np.zeros((len(asks), room.words), dtype=np.uint64)
     if room.nodes:
         for row, ask in zip(masks, asks, strict=True):
@@ -128,11 +128,11 @@ def match(
     nodes: int,
     take: bool,
 ) -> NDArray[np.int64]:
-    """Megha's constraint match for a batch: per request the first available node that is in all wanted rows.
+    """Match a batch as Megha does: per request return the first available node that is in all wanted rows.
 
-    ``rows`` ``[C, words]`` has one mask a constraint, ``wanted`` ``[B, K]`` the rows each request needs (-1:
-    none), ``starts`` ``[B]`` where its circular search begins. The answer is one node a request, -1 if there
-    is none. With ``take`` a matched node leaves ``available`` before the next request looks.
+    ``rows`` ``[C, words]`` has one mask per constraint, ``wanted`` ``[B, K]`` the rows each request needs
+    (-1: none), ``starts`` ``[B]`` the start of its circular search. The answer is one node per request, -1 if
+    there is none. With ``take`` a matched node leaves ``available`` before the next request.
     """
     check_match(rows, available, wanted, starts, nodes)
     assert not wanted.size or (wanted.min() >= -1 and wanted.max() < len(rows)), "a row that is not there"
@@ -162,7 +162,7 @@ def check_match(
     starts: NDArray[np.int64],
     nodes: int,
 ) -> None:
-    """Assert that the arrays of a ``match`` belong together (shared with ``c_kernels``: it reads raw
+    """Assert that the arrays of a ``match`` fit together (shared with ``c_kernels``, which reads raw
     memory)."""
     words = mask_words(nodes)
     _check_array(rows, np.uint64, (rows.shape[0], words))
@@ -173,7 +173,7 @@ def check_match(
 
 
 def check_cost(room: NodeColumns, cost: Column) -> None:
-    """Assert that there is one int64 a node (shared with ``c_kernels``, which reads raw memory)."""
+    """Assert that there is one int64 per node (shared with ``c_kernels``, which reads raw memory)."""
     _check_array(cost, np.int64, (room.nodes,))
 
 
@@ -184,7 +184,7 @@ def _check_array(array: NDArray[np.generic], kind: type[np.generic], shape: tupl
 
 
 def _find_fitting(room: NodeColumns, ask: Vector) -> NDArray[np.bool_]:
-    """One flag a node: whether it fits."""
+    """Return one flag per node: True if the ask fits."""
     assert len(ask) == room.dims, f"{ask} for {room.dims} resources"
     assert min(ask) >= 0, f"{ask} asks for less than nothing"
     flags = np.ones(room.nodes, dtype=np.bool_)
@@ -194,14 +194,14 @@ def _find_fitting(room: NodeColumns, ask: Vector) -> NDArray[np.bool_]:
 
 
 def _candidates(room: NodeColumns, ask: Vector, mask: MaskWords, start: int) -> Column:
-    """The nodes of the mask that fit, in circular order from ``start``."""
+    """Return the nodes of the mask that fit, in circular order from ``start``."""
     _check_array(mask, np.uint64, (room.words,))
     nodes = np.flatnonzero(_find_fitting(room, ask) & mask_flags(mask, room.nodes))
     return np.roll(nodes, -int(np.searchsorted(nodes, start % room.nodes)))
 
 
 def _keys(room: NodeColumns, ask: Vector, nodes: Column, mode: int, cost: Column | None) -> Column:
-    """What ``pick`` minimises, one key a node."""
+    """Return the keys that ``pick`` minimises, one per node."""
     if mode == CHEAPEST:
         assert cost is not None, "CHEAPEST needs the costs"
         check_cost(room, cost)

@@ -1,1 +1,1 @@
-"""The multi-cluster elastic-task environment of source 002, as arrays stepping many episodes at once."""
+"""Multi-cluster elastic-task environment of source 002, as arrays that step many episodes at once."""

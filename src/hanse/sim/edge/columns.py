@@ -1,4 +1,4 @@
-"""The columns of the environment's state, in one place so that rows can be dropped and copied together."""
+"""Columns of the environment's state, in one place so that rows can be dropped and copied together."""
 
 import numpy as np
 
@@ -41,12 +41,12 @@ class Columns:
     )
 
     episode: Ints
-    """(E,) which episode of the batch the row is; survives dropping."""
+    """(E,) episode of the batch in this row; survives dropping."""
     time: Ints
     rounds: Ints
-    """(E,) rounds of choices since time moved."""
+    """(E,) rounds of choices since time advanced."""
     arrived: Ints
-    """(E,) tasks shown so far: they are numbered in order of arrival."""
+    """(E,) tasks that have arrived: they are numbered in order of arrival."""
     done: Ints
     free: Ints
     down: Ints
@@ -65,11 +65,11 @@ class Columns:
     run_size: Ints
     """(E, N, R, 2)."""
     run_before: Ints
-    """(E, N, R, 2) the size at the last walk, or at the start; 0 if a preemptive policy admitted it."""
+    """(E, N, R, 2) size at the last advance, or at the start; 0 if a preemptive policy admitted it."""
     run_start: Ints
     progress: Floats
     warm: Ints
-    """(E, N, R) steps until the task's data is here."""
+    """(E, N, R) steps until the task's data is loaded."""
     begun: Ints
     """(E, T) step of the last start; ``NONE`` before."""
     finish: Ints
@@ -80,10 +80,10 @@ class Columns:
     saved: Floats
     """(E, T) progress in the last checkpoint."""
     moved: Flags
-    """(E, T) whether the task was ever stopped: its last run time is then not its duration."""
+    """(E, T) True if the task was ever stopped: its last run time is then not its duration."""
 
     def take(self, rows: Ints) -> "Columns":
-        """The same state for some rows."""
+        """Return the state of some rows."""
         taken = Columns()
         for name in Columns.__slots__:
             setattr(taken, name, getattr(self, name)[rows])
@@ -91,7 +91,7 @@ class Columns:
 
 
 def blank(setting: Setting, episodes: int, slots: int) -> Columns:
-    """State before anything arrived; ``free`` is for the caller to fill."""
+    """Return the state before any arrival; the caller fills ``free``."""
     clusters, window, tasks = setting.clusters, setting.window, setting.tasks
 
     def whole(*shape: int, value: int = 0) -> Ints:

@@ -1,10 +1,9 @@
-"""How much clusters tell each other, side by side: nothing, 64 gossiped floats, everything, or a centre that
-decides.
+"""Ways of coordination, compared: no information, 64 gossiped floats, full sharing, or a centre that decides.
 
-Only the knowledge differs; rule, network, streams and conflict rule are the same. Gossip is sent at the
-start of each step of time and may be late or lost; a cluster uses the last it has heard. Bytes count what is
-sent for the decisions of one round or step: gossip is 64 floats of 4 bytes to each other cluster; full
-sharing is a cluster's pending and running tasks and free room to each other cluster in every round; the
+Only the shared information differs; rule, network, streams and conflict rule are the same. Gossip is sent at
+the start of each step of time and may be late or lost; a cluster uses the last it has received. Bytes count
+what is sent for the decisions of one round or step: gossip is 64 floats of 4 bytes to each other cluster;
+full sharing is a cluster's pending and running tasks and free room to each other cluster in every round; the
 centre gets the same from each cluster and answers each with one choice.
 """
 
@@ -31,7 +30,7 @@ Mode = Literal["none", "gossip", "full", "central"]
 
 GOSSIP_FLOATS: Final = 64
 _TASK_BYTES: Final = 20
-"""A pending task on the wire: number 8, kind 2, wait 2, reach 8."""
+"""Bytes of a pending task in a message: number 8, kind 2, wait 2, reach 8."""
 _RUNNING_BYTES: Final = 8
 _ROOM_BYTES: Final = 4
 _ANSWER_BYTES: Final = 12
@@ -45,14 +44,14 @@ State (full: 1, central: 1), claim and answer (2), or answer (1).
 
 
 class Link(msgspec.Struct, frozen=True):
-    """How gossip travels."""
+    """Delay and loss of gossip."""
 
     delay_steps: int = 0
     loss: float = 0.0
 
 
 class Coordinated(msgspec.Struct, frozen=True, eq=False):
-    """What one way of coordinating made of some streams."""
+    """Result of one way of coordination on some streams."""
 
     outcome: Outcome
     bytes_per_start: float
@@ -64,7 +63,7 @@ class Coordinated(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Ears:
-    """What each cluster has last heard of each other, for all episodes of the batch."""
+    """Last gossip that each cluster has received from each other, for all episodes of the batch."""
 
     def __init__(self, episodes: int, clusters: int, link: Link) -> None:
         self.link = link
@@ -75,7 +74,7 @@ class _Ears:
         self.late_summary = np.zeros((depth, episodes, clusters, GOSSIP_FLOATS - 2), dtype=np.float32)
 
     def hear(self, world: World, view: View, summary: Callable[[], Floats | None]) -> None:
-        """At the start of a step of time: send, and take in what has arrived."""
+        """At the start of a step of time, send gossip and receive what has arrived."""
         fresh = np.flatnonzero((world.state.rounds == 0) & world.live)
         if not len(fresh):
             return
@@ -90,7 +89,7 @@ class _Ears:
         self._take(episode, view.free[fresh].copy(), mine, batches >= self.link.loss)
 
     def _take(self, episode: Ints, free: Ints, said: Floats | None, arrived: Flags) -> None:
-        """Deliver with the delay: what is taken in now was said so many steps ago."""
+        """Deliver with the delay: what is received now was sent so many steps ago."""
         self.late[1:, episode] = self.late[:-1, episode]
         self.late[0, episode] = free
         if said is not None:
@@ -103,7 +102,7 @@ class _Ears:
 
 
 def _own_room(view: View) -> Ints:
-    """(E, N, N, 2) nothing but one's own."""
+    """Return (E, N, N, 2) the room of the cluster itself, and nothing of the others."""
     n = view.task.shape[1]
     own = np.eye(n, dtype=np.bool_)[None, :, :, None]
     return np.where(own, view.free[:, None], NONE)
@@ -117,7 +116,7 @@ def coordinate(
     network: Network | None = None,
     link: Link | None = None,
 ) -> Coordinated:
-    """Play the streams with the rule, or the network, under one way of coordinating."""
+    """Play the streams with the rule, or the network, under one way of coordination."""
     ears = _Ears(len(streams.seed), setting.clusters, link or Link())
     spent = {"seconds": 0.0, "rounds": 0.0, "bytes": 0.0}
 
@@ -144,7 +143,7 @@ def coordinate(
 def _choice(
     mode: Mode, rule: PricedRule, network: Network | None, ears: _Ears, world: World, view: View
 ) -> Choice:
-    """The choice under a mode."""
+    """Return the choice under a mode."""
     if network is not None:
         return _network_choice(mode, rule, network, ears, world, view)
     if mode == "central":
@@ -158,9 +157,9 @@ def _choice(
 
 
 def _heard_room(ears: _Ears, world: World, view: View) -> Ints:
-    """What was heard, in the round in which it is fresh.
+    """Return the gossiped room, in the round in which it is fresh.
 
-    After that, what the others left is for the taking.
+    After that, a task that the others left may be taken.
     """
     own = np.eye(view.task.shape[1], dtype=np.bool_)[None, :, :, None]
     fresh = (world.state.rounds == 0)[:, None, None, None]
@@ -170,7 +169,7 @@ def _heard_room(ears: _Ears, world: World, view: View) -> Ints:
 def _network_choice(
     mode: Mode, rule: PricedRule, net: Network, ears: _Ears, world: World, view: View
 ) -> Choice:
-    """The network's choice under a mode."""
+    """Return the network's choice under a mode."""
     n = view.task.shape[1]
     if mode == "gossip":
         return _network_gossip(rule, net, ears, world, view)
@@ -181,7 +180,7 @@ def _network_choice(
     local, task, summary = networks.local_states(net, features)
     states = networks.heard(net, local, summary, features.known), task
     choice = networks.finish(net, rule, view, features, states)
-    for turn in range(1, n):  # a centre lets nobody choose what one before has chosen
+    for turn in range(1, n):  # a centre gives no task to two clusters
         features = _without_taken(features, view, choice, turn)
         again = networks.finish(net, rule, view, features, states)
         slot, cpus, gpus = choice.slot.copy(), choice.cpus.copy(), choice.gpus.copy()
@@ -204,7 +203,7 @@ def _without_taken(features: Features, view: View, choice: Choice, turn: int) ->
 
 
 def _network_gossip(rule: PricedRule, net: Network, ears: _Ears, world: World, view: View) -> Choice:
-    """With what was heard instead of what is."""
+    """Choose with the gossiped room and summaries instead of the present ones."""
     before = networks.local_states(net, encode(rule, view, _heard_room(ears, world, view)))
     ears.hear(world, view, lambda: before[2].astype(np.float64))
     features = networks.narrowed(net, encode(rule, view, _heard_room(ears, world, view)), view)
@@ -217,7 +216,7 @@ def _network_gossip(rule: PricedRule, net: Network, ears: _Ears, world: World, v
 
 
 def _sent(mode: Mode, world: World, view: View) -> float:
-    """Bytes sent in this round for its decisions, over all live episodes."""
+    """Return the bytes sent in this round for its decisions, over all live episodes."""
     live, n = world.live, view.task.shape[1]
     if mode == "none":
         return 0.0

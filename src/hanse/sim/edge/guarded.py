@@ -1,4 +1,4 @@
-"""Playing a learned policy behind its guard, every episode with a watch of its own, as a warden would."""
+"""Player of a learned policy behind its guard; every episode has its own guard state, as a warden would."""
 
 import numpy as np
 
@@ -19,10 +19,10 @@ from hanse.sim.edge.world import Stepped, World
 
 
 class Guarded:
-    """A player: the network where its watch lets it decide, else the rule."""
+    """Player that uses the network where its guard lets it decide, else the rule."""
 
     def __init__(self, network: Network, rule: PricedRule, episodes: int) -> None:
-        """Nothing seen yet. ``episodes`` is how many the world begins with."""
+        """Begin without samples. ``episodes`` is the number in the world at the start."""
         self.network = network
         self.rule = rule
         self.watch = [Watch() for _ in range(episodes)]
@@ -30,7 +30,7 @@ class Guarded:
         self.learned_rounds = np.zeros(episodes, dtype=np.int64)
         self._told: Flags = np.zeros((episodes, 0), dtype=np.bool_)
         self._turns: list[dict[int, bool]] = [{} for _ in range(episodes)]
-        """By episode: whether the network decided in a block."""
+        """Turns by episode: True if the network decided in a block."""
         self._best = np.where(np.isfinite(rule.durations), rule.durations, np.inf).min(axis=(1, 2))
 
     @property
@@ -44,14 +44,14 @@ class Guarded:
         return float(np.mean([not trusted(watch) for watch in self.watch]))
 
     def __call__(self, world: World) -> Stepped:
-        """Look, let one of the two choose in every episode, step, and note what ended."""
+        """Choose in every episode with one of the two policies, step, and record the ended tasks."""
         view, episode = world.view(), world.state.episode
         if not self._told.shape[1]:
             self._told = np.zeros((len(self.watch), world.setting.tasks), dtype=np.bool_)
         learned = np.zeros(len(episode), dtype=np.bool_)
         for row, (number, now) in enumerate(zip(episode.tolist(), view.time.tolist(), strict=True)):
             watch = self.watch[number] = at_step(self.watch[number], now)
-            # a turn lasts its whole block, whatever is learned meanwhile
+            # a turn lasts its whole block, whatever is recorded meanwhile
             learned[row] = self._turns[number].setdefault(watch.block, decides(watch))
         self.rounds[episode] += 1
         self.learned_rounds[episode] += learned
@@ -60,7 +60,7 @@ class Guarded:
         return stepped
 
     def _choice(self, view: View, learned: Flags) -> Choice:
-        """The network's choice where it decides, the rule's elsewhere."""
+        """Return the network's choice where it decides, the rule's elsewhere."""
         if learned.all():
             return choose_by_network(self.network, self.rule, view, shared_room(view))
         plain = choose_priced(self.rule, view)
@@ -76,7 +76,7 @@ class Guarded:
         )
 
     def _note(self, world: World, rows: Ints) -> None:
-        """Tell the watches of tasks that ended or are overdue, in order of their number, each once."""
+        """Record tasks that ended or are overdue, in order of their number, each once."""
         episode = world.state.episode[rows]
         arrival, finish = world.streams.arrival[rows], world.state.finish[rows]
         shown = np.arange(arrival.shape[1]) < world.state.arrived[rows, None]

@@ -1,4 +1,4 @@
-"""Learning durations from completed tasks while the priced rule runs.
+"""Online estimates of durations from completed tasks while the priced rule runs.
 
 From no knowledge to the rule's full strength.
 """
@@ -16,17 +16,17 @@ from hanse.sim.edge.streams import make_streams
 from hanse.sim.edge.world import World
 
 EXPLORE: Final = 0.15
-"""Share of starts whose size is drawn while the table is young."""
+"""Share of starts with a drawn size until ``EXPLORE_TASKS`` tasks are completed."""
 
 EXPLORE_TASKS: Final = 384
-"""Completed tasks after which nothing is drawn any more."""
+"""Completed tasks after which no size is drawn."""
 
 
 class DurationLearner:
-    """The rule on a table that every completed task improves; one league, one episode after another."""
+    """Rule on a table that every completed task improves; one league, one episode after another."""
 
     def __init__(self, setting: Setting, prices: priced.Prices | None = None) -> None:
-        """No knowledge but the prior."""
+        """Begin with the prior alone."""
         self.setting = setting
         self.prices = prices or priced.Prices()
         self.known: Beliefs = beliefs.unknowing(len(setting.book.names), setting.book.limit)
@@ -43,7 +43,7 @@ class DurationLearner:
         return int(self.known.count.sum())
 
     def play(self, seed: int) -> float:
-        """One episode; its mean completion in steps."""
+        """Play one episode; return its mean completion in steps."""
         world = World(self.setting, make_streams(self.setting, [seed]))
         told = np.zeros(self.setting.tasks, dtype=np.bool_)
         while world.live[0]:
@@ -56,7 +56,7 @@ class DurationLearner:
         return float((world.state.finish - world.streams.arrival).mean())
 
     def _learn(self, world: World, told: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> None:
-        """Add the tasks that were completed since the last time."""
+        """Add the tasks completed since the last call."""
         s = world.state
         new = np.flatnonzero((s.finish[0] != NONE) & ~told & ~s.moved[0])
         if not len(new):
@@ -70,7 +70,7 @@ class DurationLearner:
         self._compile()
 
     def _explored(self, choice: Choice, view: View, seed: int, round_: int) -> Choice:
-        """While the table is young, some starts get a drawn number of GPUs."""
+        """Draw the number of GPUs of some starts until ``EXPLORE_TASKS`` tasks are completed."""
         if self.seen >= EXPLORE_TASKS:
             return choice
         key = mixed(np.array([[seed]], dtype=np.uint64), view.time[:, None] * 64 + round_)
@@ -92,7 +92,7 @@ class DurationLearner:
 
 
 def learning_curve(setting: Setting, episodes: int, repetitions: int, first_seed: int) -> Floats:
-    """(repetitions, episodes) mean completion of each episode, each repetition starting from no knowledge."""
+    """Return (repetitions, episodes) mean completions, each repetition starting from no knowledge."""
     out = np.zeros((repetitions, episodes))
     for repetition in range(repetitions):
         learner = DurationLearner(setting)

@@ -1,6 +1,6 @@
-"""The published observation as dense arrays.
+"""Published observation as dense arrays.
 
-Raw room, pending and running tasks, for learners that want it as it was.
+Raw room, pending and running tasks, for learners that want the original form.
 """
 
 import msgspec
@@ -14,12 +14,12 @@ Singles = NDArray[np.float32]
 
 
 class Observation(msgspec.Struct, frozen=True, eq=False):
-    """What source 002's clusters see. K kinds as one-hot columns."""
+    """Observation of source 002's clusters. K kinds as one-hot columns."""
 
     server: Singles
     """(E, N, 3) free CPUs, free GPUs, queue length."""
     pending: Singles
-    """(E, N, P, 3 + K) least CPUs, least GPUs, whether the slot is a dummy, kind."""
+    """(E, N, P, 3 + K) least CPUs, least GPUs, 1 if the slot is a dummy, kind."""
     running: Singles
     """(E, N, R, 3 + K) CPUs, GPUs, kind, steps since the start (progress is hidden)."""
     mask: Flags
@@ -27,7 +27,7 @@ class Observation(msgspec.Struct, frozen=True, eq=False):
 
 
 def observe(world: World) -> Observation:
-    """The observation of all episodes."""
+    """Return the observation of all episodes."""
     s, book = world.state, world.setting.book
     kinds = len(book.names)
     episodes, clusters, _ = s.pend.shape
@@ -40,13 +40,13 @@ def observe(world: World) -> Observation:
     shown = np.where(s.pend != NONE, s.pend_kind, kinds)
     pending = rows.take(shown, axis=0)
     running = np.zeros((s.run.size, 3 + kinds), dtype=np.float32)
-    going = np.flatnonzero(s.run != NONE)  # most slots are empty: fill the others alone
+    going = np.flatnonzero(s.run != NONE)  # most slots are empty: fill only the others
     busy = np.empty((len(going), 3 + kinds), dtype=np.float32)
     busy[:, :2] = s.run_size.reshape(-1, 2).take(going, axis=0)
     busy[:, 2:-1] = rows[:, 3:].take(s.run_kind.ravel().take(going), axis=0)
     busy[:, -1] = s.time.take(going // (s.run.size // episodes)) - s.run_start.ravel().take(going)
     running[going] = busy
-    # whether a kind fits is a matter of the cluster; the dummy never does
+    # a kind fits or not per cluster; the dummy never fits
     fits = np.zeros((episodes, clusters, kinds + 1), dtype=np.bool_)
     fits[..., :kinds] = (book.minimum <= s.free[:, :, None]).all(axis=-1)
     owner = np.arange(episodes * clusters).reshape(episodes, clusters, 1)

@@ -1,4 +1,4 @@
-"""Playing episodes to their end and measuring them, with one player per policy of the ladder."""
+"""Playing episodes to their end and measuring them, with one player per policy."""
 
 from collections.abc import Callable
 
@@ -15,11 +15,11 @@ from hanse.sim.edge.streams import Streams
 from hanse.sim.edge.world import ROUNDING, Stepped, World
 
 Player = Callable[[World], Stepped]
-"""Looks at a world and steps it once."""
+"""Function that looks at a world and steps it once."""
 
 
 class Outcome(msgspec.Struct, frozen=True, eq=False):
-    """What a policy made of some streams."""
+    """Results of a policy on some streams."""
 
     completion: Ints
     """(E, T) steps from arrival to completion."""
@@ -39,7 +39,7 @@ class Outcome(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def mean(self) -> Floats:
-        """(E,) mean completion of each episode, in steps."""
+        """Mean completion of each episode (E,), in steps."""
         return np.asarray(self.completion.mean(axis=1))
 
 
@@ -86,17 +86,17 @@ def play(setting: Setting, streams: Streams, player: Player, rounds_max: int = 1
 
 
 def by_choice(choose: Callable[[View], Choice]) -> Player:
-    """A player from a policy that maps what it sees to a choice."""
+    """Return the player of a policy that maps a view to a choice."""
     return lambda world: world.step(choose(world.view()))
 
 
 def true_durations(setting: Setting) -> Floats:
-    """Noise-free durations in this setting, as a policy that was told the truth believes them."""
+    """Return the noise-free durations in this setting."""
     return durations(setting.book, ROUNDING if setting.corrected else 0.0)
 
 
 def by_chance(setting: Setting, *, minimum_only: bool) -> Player:
-    """Random, or Min where the size is not drawn.
+    """Return the player of Random, or of Min where the size is not drawn.
 
     Draws depend on the stream, the cluster, the time and the round.
     """
@@ -114,7 +114,7 @@ def by_chance(setting: Setting, *, minimum_only: bool) -> Player:
 
 
 def by_tiresias(setting: Setting, *, elastic: bool) -> Player:
-    """Tiresias with two levels; not elastic: everyone keeps its minimum of GPUs."""
+    """Return the player of Tiresias with two levels; not elastic: every task keeps its minimum of GPUs."""
     minimum = setting.book.minimum
     gpus_max = setting.book.limit[1] if elastic else 0
 
@@ -127,7 +127,7 @@ def by_tiresias(setting: Setting, *, elastic: bool) -> Player:
 
 
 def by_optimus(setting: Setting, *, transposed: bool) -> Player:
-    """Optimus, with its fit as published (axes exchanged) or corrected."""
+    """Return the player of Optimus, with its fit as published (axes exchanged) or corrected."""
     book = setting.book
     speed = fitted_speed(book.rate * np.sqrt(CONVERGENCE) + book.base, transposed=transposed)
 
@@ -140,14 +140,14 @@ def by_optimus(setting: Setting, *, transposed: bool) -> Player:
 
 
 def by_rule(setting: Setting, prices: priced.Prices | None = None, believed: Floats | None = None) -> Player:
-    """The priced rule on the true durations, or on those that are believed."""
+    """Return the player of the priced rule on the true durations, or on ``believed`` ones."""
     steps = true_durations(setting) if believed is None else believed
     rule = priced.compile_rule(steps, setting.book.minimum, prices or priced.Prices())
     return by_choice(lambda view: priced.choose_priced(rule, view))
 
 
 def baseline(name: str, setting: Setting) -> Player | None:
-    """The player of a rung of the ladder by name; None for a name that is not a baseline."""
+    """Return the player of a baseline by name; None for another name."""
     book = setting.book
     free_of_charge = priced.Prices(gpu_price=0.0, cpu_price=0.0, patience=np.inf)
     fastest = priced.compile_rule(true_durations(setting), book.minimum, free_of_charge)

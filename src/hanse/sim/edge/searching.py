@@ -16,7 +16,7 @@ NEVER = 1 << 30
 
 
 def true_future(world: World, horizon: int) -> Future:
-    """What will arrive within the horizon, known by nobody but the anchor."""
+    """Return the arrivals within the horizon, known to the upper anchor only."""
     s, streams = world.state, world.streams
     soon = (streams.arrival > s.time[:, None]) & (streams.arrival <= s.time[:, None] + horizon)
     width = max(int(soon.sum(axis=1).max(initial=0)), 1)
@@ -32,7 +32,7 @@ def true_future(world: World, horizon: int) -> Future:
 
 
 def imagined_futures(world: World, setting: Setting, futures: int, horizon: int) -> Future:
-    """Futures drawn by the known law of rate, kinds and reach, keyed by stream and time."""
+    """Draw futures by the known law of rate, kinds and reach, keyed by stream and time."""
     shape = (world.episodes, futures)
     key = mixed(world.streams.seed.astype(np.uint64)[:, None], np.arange(futures)[None, :] + 100)
     key = mixed(key, world.state.time[:, None])
@@ -55,14 +55,14 @@ def imagined_futures(world: World, setting: Setting, futures: int, horizon: int)
 
 
 def _poisson(rate: float, chance: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Ints:
-    """Poisson numbers by inversion."""
+    """Return Poisson numbers by inversion."""
     top = int(rate + 10 * math.sqrt(rate) + 10)
     weights = [math.exp(-rate + k * math.log(rate) - math.lgamma(k + 1)) for k in range(top)]
     return np.searchsorted(np.cumsum(weights), chance).astype(np.int64)
 
 
 def by_search(rule: PricedRule, setting: Setting, *, futures: int, horizon: int = 16) -> Player:
-    """A player that searches over the rule; ``futures`` 0 means the true future."""
+    """Return a player that searches over the rule; ``futures`` 0 means the true future."""
 
     def player(world: World) -> Stepped:
         view = world.view()

@@ -1,4 +1,4 @@
-"""One experiment's constants: the clusters, the load, the rules of time, and what real clusters add."""
+"""Constants of one experiment: the clusters, the load, the rules of time, and variants of real clusters."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ TASKS_PER_CLUSTER: Final = 64
 
 
 class Variants(msgspec.Struct, frozen=True):
-    """What real clusters have and source 002 leaves out. All off by default."""
+    """Features of real clusters that source 002 leaves out. All off by default."""
 
     interference: float = 0.0
     """Gains are divided by ``1 + interference * share``; the share is that of the GPUs neighbours hold."""
@@ -36,7 +36,7 @@ class Variants(msgspec.Struct, frozen=True):
 
 
 class Setting(msgspec.Struct, frozen=True, eq=False):
-    """An environment, complete but for the stream of arrivals."""
+    """Environment, complete but for the stream of arrivals."""
 
     name: str
     capacity: tuple[tuple[int, int], ...]
@@ -45,10 +45,7 @@ class Setting(msgspec.Struct, frozen=True, eq=False):
     """Mean tasks per step in the whole league."""
     book: SpeedBook
     multi: bool = True
-    """True.
-
-    Clusters start tasks until nobody wants to, then time moves. False: time moves after every round.
-    """
+    """True: clusters start tasks until none wants to, then time advances. False: after every round."""
     noise: float = 0.0
     """Width of the uniform noise on a step's gain."""
     switch_weight: float = 1.0
@@ -58,19 +55,19 @@ class Setting(msgspec.Struct, frozen=True, eq=False):
     corrected: bool = False
     """True: queued tasks go before new arrivals, slots refill at once, and rounding does not cost a step."""
     sticky_pass: bool = False
-    """True: a cluster that passed stays out until time moves (cheaper; source 002 asks everyone again)."""
+    """True: a cluster that passed stays out until time advances (cheaper than source 002)."""
     bayes: bool = True
     """True: conflicts go by the Bayes rule. False: the lower index wins (source 002's baselines)."""
     variants: Variants = Variants()
 
     @property
     def clusters(self) -> int:
-        """How many clusters there are."""
+        """Number of clusters."""
         return len(self.capacity)
 
     @property
     def tasks(self) -> int:
-        """How many tasks an episode has."""
+        """Number of tasks in an episode."""
         return self.tasks_per_cluster * len(self.capacity)
 
 
@@ -80,7 +77,7 @@ SIX_UNEQUAL: Final = ((4, 4), (8, 8), (12, 12), (16, 16), (24, 24), (32, 32))
 
 
 def single3() -> Setting:
-    """Source 002, figure 5 a/b: three clusters, one start per step, noise, reallocation costs half a step."""
+    """Return source 002, figure 5 a/b: three clusters, one start per step, noise, costly reallocation."""
     return Setting(
         name="single3",
         capacity=EQUAL,
@@ -93,27 +90,27 @@ def single3() -> Setting:
 
 
 def single6() -> Setting:
-    """Source 002, figure 5 c/d: as ``single3`` with six clusters."""
+    """Return source 002, figure 5 c/d: as ``single3`` with six clusters."""
     return msgspec.structs.replace(single3(), name="single6", capacity=SIX_EQUAL, arrival_rate=4.0)
 
 
 def syn3() -> Setting:
-    """Source 002, figure 11: three clusters, any number of starts per step, no noise, free reallocation."""
+    """Return source 002, figure 11: three clusters, any number of starts per step, no noise."""
     return Setting(name="syn3", capacity=EQUAL, arrival_rate=3.0, book=speeds.synthetic())
 
 
 def hetero6() -> Setting:
-    """Source 002, figure 12: six unequal clusters, otherwise as ``syn3``."""
+    """Return source 002, figure 12: six unequal clusters, otherwise as ``syn3``."""
     return Setting(name="hetero6", capacity=SIX_UNEQUAL, arrival_rate=6.0, book=speeds.synthetic())
 
 
 def order3() -> Setting:
-    """Source 002, figure 14: nothing to gain from size, everything from order; more work than room."""
+    """Return source 002, figure 14: nothing to gain from size, all from order; more tasks than room."""
     return Setting(name="order3", capacity=EQUAL, arrival_rate=3.0, book=speeds.short_and_long())
 
 
 def testbed3() -> Setting:
-    """Three clusters of (16, 8) with kinds of the test-bed's shape, in the corrected mode."""
+    """Return three clusters of (16, 8) with kinds of the test-bed's shape, in the corrected mode."""
     return Setting(
         name="testbed3",
         capacity=((16, 8),) * 3,

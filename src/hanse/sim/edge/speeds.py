@@ -1,7 +1,7 @@
-"""How fast a task of each kind goes with so many CPUs and GPUs, and how long it takes without noise.
+"""Speed of a task of each kind by CPUs and GPUs, and its duration without noise.
 
 A task's progress runs from 0 to 1. One step adds ``rate * sqrt(1.2 - progress) + base`` (plus noise), where
-``rate`` and ``base`` are read from the book at the task's kind and size. The square root makes sensitive
+``rate`` and ``base`` are those of the task's kind and size in the table. The square root makes sensitive
 tasks slow down as they converge; tables read from measurements use ``base`` alone.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from hanse.policy.edge.view import Flags, Floats, Ints
 
 CONVERGENCE: Final = 1.2
-"""The constant under the root: at progress 1 a sensitive task still moves at sqrt(0.2) of its rate."""
+"""Constant under the root: at progress 1 a sensitive task still advances at sqrt(0.2) of its rate."""
 
 DURATION_MAX: Final = 1_000
 """Steps after which a noise-free task counts as never done."""
@@ -26,29 +26,29 @@ class SpeedBook(msgspec.Struct, frozen=True, eq=False):
 
     names: tuple[str, ...]
     minimum: Ints
-    """(K, 2) least CPUs and GPUs; below it a task does not move."""
+    """(K, 2) least CPUs and GPUs; below it a task makes no progress."""
     rate: Floats
     """(K, C+1, G+1) progress per step before the convergence factor."""
     base: Floats
     """(K, C+1, G+1) progress per step regardless of convergence."""
     noisy: Flags
-    """(K,) whether the environment's noise applies."""
+    """(K,) True if the environment's noise applies."""
 
     @property
     def limit(self) -> tuple[int, int]:
-        """The largest size a single task may have: CPUs, GPUs."""
+        """Largest size of a single task: CPUs, GPUs."""
         return self.rate.shape[1] - 1, self.rate.shape[2] - 1
 
 
 def below_minimum(minimum: Ints, cpus: int, gpus: int) -> Flags:
-    """Flags over (kind, CPUs, GPUs) of the sizes at which nothing runs."""
+    """Return flags over (kind, CPUs, GPUs) of the sizes at which nothing runs."""
     c = np.arange(cpus + 1)[None, :, None]
     g = np.arange(gpus + 1)[None, None, :]
     return np.asarray((c < minimum[:, 0, None, None]) | (g < minimum[:, 1, None, None]))
 
 
 def book(names: tuple[str, ...], minimum: Ints, rate: Floats, base: Floats, noisy: Flags) -> SpeedBook:
-    """A speed book with the sizes below the minimum set to no progress."""
+    """Return a speed table without progress at the sizes below the minimum."""
     dead = below_minimum(minimum, rate.shape[1] - 1, rate.shape[2] - 1)
     return SpeedBook(
         names=names,
@@ -60,7 +60,7 @@ def book(names: tuple[str, ...], minimum: Ints, rate: Floats, base: Floats, nois
 
 
 def synthetic() -> SpeedBook:
-    """The two synthetic kinds of source 002: one that ignores its size, one that lives on GPUs."""
+    """Return the two synthetic kinds of source 002: one ignores its size, one depends on GPUs."""
     shape = (2, 17, 17)
     rate, base = np.zeros(shape), np.zeros(shape)
     base[0] = 0.25
@@ -75,10 +75,10 @@ def synthetic() -> SpeedBook:
 
 
 def short_and_long() -> SpeedBook:
-    """The workload of source 002 in which order is all: 1 step and 10 steps, (3, 3) each, no gain from more.
+    """Return source 002's workload in which only order counts: 1 and 10 steps, (3, 3) each, no gain.
 
-    Ten times 0.1 is a hair less than 1 in binary, so the long kind takes 11 steps where the environment is
-    exact to the published one and 10 in the corrected mode, which allows for rounding.
+    Ten times 0.1 is a hair less than 1 in binary, so the long kind takes 11 steps where the environment
+    equals the published one and 10 in the corrected mode, which allows for rounding.
     """
     shape = (2, 17, 17)
     base = np.zeros(shape)
@@ -88,22 +88,22 @@ def short_and_long() -> SpeedBook:
 
 
 Shape = tuple[float, float, float, float, float]
-"""Work, gain, sync, starve and feed of one kind of the test-bed's shape; see :func:`bench_shaped`."""
+"""Work, gain, sync, starve and feed of one kind of the test-bed's shape; see :func:`bench_speeds`."""
 
 BENCH_SHAPES: Final[tuple[Shape, ...]] = (
     (68.5, 0.70, 3.1, 11.3, 0.88),
     (283.0, 0.62, 0.0, 4.6, 1.29),
     (19.2, 0.0, 0.0, 0.0, 1.0),
 )
-"""Our fit to the test-bed: vision, language, speech."""
+"""Hanse's fit to the test-bed: vision, language, speech."""
 
 
 def bench_shaped(step_seconds: float = 10.0, shapes: tuple[Shape, ...] = BENCH_SHAPES) -> SpeedBook:
-    """Kinds of the shape of source 002's test-bed, 17 x 9 sizes: our own smooth fit, not the authors' rows.
+    """Return kinds of the shape of source 002's test-bed, 17 x 9 sizes: a smooth fit, not the authors' rows.
 
-    Seconds at c CPUs and g GPUs are ``work / g**gain + sync * g + starve * lack * sqrt(g / c)`` with
-    ``lack = softplus(2 (g - feed * c)) / 2``: too few CPUs for the GPUs make a task slower than it was with
-    fewer GPUs.
+    Seconds at c CPUs and g GPUs are ``work / g**gain + sync * g + starve * lack * sqrt(g / c)`` with ``lack =
+    softplus(2 (g - feed * c)) / 2``: too few CPUs for the GPUs make a task slower than it was with fewer
+    GPUs.
     """
     c, g = np.meshgrid(np.arange(1.0, 17), np.arange(1.0, 9), indexing="ij")
     base = np.zeros((len(shapes), 17, 9))
@@ -118,7 +118,7 @@ def bench_shaped(step_seconds: float = 10.0, shapes: tuple[Shape, ...] = BENCH_S
 
 
 def durations(speeds: SpeedBook, tolerance: float = 0.0) -> Floats:
-    """Noise-free steps to completion, shape (K, C+1, G+1); ``inf`` where the task would not finish."""
+    """Return noise-free steps to completion, shape (K, C+1, G+1); ``inf`` where the task would not finish."""
     progress = np.zeros_like(speeds.rate)
     steps = np.full(speeds.rate.shape, np.inf)
     for step in range(1, DURATION_MAX + 1):
@@ -131,7 +131,7 @@ def durations(speeds: SpeedBook, tolerance: float = 0.0) -> Floats:
 
 
 def from_csv(text: str, *, step_seconds: float, minimum: tuple[int, int] = (1, 1)) -> SpeedBook | str:
-    """A speed book from measured run times; a sentence saying what is wrong where the table cannot be used.
+    """Return a speed table from measured run times, or a sentence why the file cannot be used.
 
     Columns ``kind,cpus,gpus,seconds`` with a header line; repeated rows are averaged; sizes that were not
     measured take the speed of the nearest smaller measured size (what the task would get if it left the

@@ -1,4 +1,4 @@
-"""Arrival streams: what comes, when, and which clusters it can reach. One seed, one stream, in any batch."""
+"""Arrival streams: tasks, their times, and the clusters they reach. One seed, one stream, in any batch."""
 
 import msgspec
 import numpy as np
@@ -11,18 +11,18 @@ class Streams(msgspec.Struct, frozen=True, eq=False):
     """Tasks of E episodes in order of arrival. Axes: episode, task, cluster."""
 
     seed: Ints
-    """(E,) what the stream was made from; also keys the noise."""
+    """(E,) seed of the stream; also keys the noise."""
     arrival: Ints
     """(E, T) step of arrival, not decreasing."""
     kind: Ints
     """(E, T) row of the speed book."""
     connected: Flags
-    """(E, T, N) which clusters can run it; at least one."""
+    """(E, T, N) clusters that can run the task; at least one."""
     home: Ints
-    """(E, T) the cluster that holds its data, one of the connected."""
+    """(E, T) cluster that holds its data, one of the connected."""
 
     def take(self, rows: Ints) -> "Streams":
-        """The same streams for some episodes, in the given order; a row may be named more than once."""
+        """Return the streams of some episodes, in the given order; a row may be named more than once."""
         return Streams(
             seed=self.seed[rows],
             arrival=self.arrival[rows],
@@ -33,9 +33,9 @@ class Streams(msgspec.Struct, frozen=True, eq=False):
 
 
 def one_stream(setting: Setting, seed: int) -> tuple[Ints, Ints, Flags, Ints]:
-    """Arrival steps, kinds, connections and homes of one episode.
+    """Return arrival steps, kinds, connections and homes of one episode.
 
-    At every step from 0 on, Poisson(arrival rate) tasks come until there are enough; kinds are uniform; a
+    At every step from 0 on, Poisson(arrival rate) tasks arrive until there are enough; kinds are uniform; a
     task reaches a uniform number of clusters from 1 to N, a uniform subset of that size.
     """
     rng = np.random.default_rng(seed)
@@ -56,7 +56,7 @@ def one_stream(setting: Setting, seed: int) -> tuple[Ints, Ints, Flags, Ints]:
 
 
 def make_streams(setting: Setting, seeds: list[int]) -> Streams:
-    """Streams for these seeds, stacked."""
+    """Return streams for these seeds, stacked."""
     parts = [one_stream(setting, seed) for seed in seeds]
     return Streams(
         seed=np.array(seeds, dtype=np.int64),

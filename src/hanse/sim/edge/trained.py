@@ -1,4 +1,4 @@
-"""Reading a trained network's file. No torch, no pickle: arrays and one JSON header."""
+"""File of a trained network. No torch, no pickle: arrays and one JSON header."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -11,11 +11,11 @@ from hanse.policy.edge.priced import PricedRule, shared_room
 from hanse.sim.edge.play import Player, by_choice
 
 SHIPPED: Final = "edge-2.npz"
-"""The network that comes with the package."""
+"""Network that comes with the package."""
 
 
 def load_network(path: Path) -> tuple[Network, About] | str:
-    """The network and what its file says of it, or a sentence saying why the file cannot be used."""
+    """Return the network and its header, or a sentence why the file cannot be used."""
     try:
         with np.load(path, allow_pickle=False) as kept:
             about = bytes(kept["about"])
@@ -27,10 +27,10 @@ def load_network(path: Path) -> tuple[Network, About] | str:
 
 
 def shipped_path() -> Path:
-    """Where the package keeps its trained network."""
+    """Return the path of the package's trained network."""
     return Path(str(files("hanse.policy.edge").joinpath(SHIPPED)))
 
 
 def by_network(network: Network, rule: PricedRule) -> Player:
-    """A player for a trained network with everything shared."""
+    """Return a player for a trained network with everything shared."""
     return by_choice(lambda view: choose_by_network(network, rule, view, shared_room(view)))

@@ -1,8 +1,8 @@
-"""The environment itself: E episodes of N clusters, stepped together.
+"""Environment: E episodes of N clusters, stepped together.
 
-One *sub-step* is one round of simultaneous choices in one episode. In multi-task mode time stands still
-while anybody starts a task; in single-task mode it moves after every round. The order inside a move of time
-is: rewards, walk (every running task gains), completions, failures, clock, arrivals, refill of the pending
+One *sub-step* is one round of simultaneous choices in one episode. In multi-task mode time stands still while
+any cluster starts a task; in single-task mode it advances after every round. The order inside a step of time:
+rewards, progress (of every running task), completions, failures, clock, arrivals, refill of the pending
 slots.
 """
 
@@ -21,21 +21,21 @@ from hanse.sim.edge.speeds import CONVERGENCE, durations
 from hanse.sim.edge.streams import Streams
 
 ROUNDING: Final = 1e-9
-"""How far below 1 a progress may be and count as done in the corrected mode."""
+"""Distance below 1 at which a progress counts as done in the corrected mode."""
 
 _NOISE, _TIE, _FAILURE = np.int64(1), np.int64(2), np.int64(3)
 
 Allocator = Callable[["World"], tuple[Ints, Ints]]
-"""A preemptive policy's second half: CPUs and GPUs of every running slot, each (E, N, R)."""
+"""Second half of a preemptive policy: CPUs and GPUs of every running slot, each (E, N, R)."""
 
 
 class Stepped(msgspec.Struct, frozen=True, eq=False):
-    """What one sub-step did."""
+    """Result of one sub-step."""
 
     reward: Floats
-    """(E, N) minus the tasks that each cluster had in hand, where time moved; else 0."""
+    """(E, N) minus the tasks at each cluster, where time advanced; else 0."""
     moved: Flags
-    """(E,) where time moved."""
+    """(E,) True where time advanced."""
     started: Flags
     """(E, N) clusters whose choice took effect."""
     conflicts: Flags
@@ -43,7 +43,7 @@ class Stepped(msgspec.Struct, frozen=True, eq=False):
 
 
 class World:
-    """The state of E episodes and its transition. Finished episodes stand still until dropped."""
+    """State of E episodes and its transition. Finished episodes stand still until dropped."""
 
     def __init__(self, setting: Setting, streams: Streams) -> None:
         """Begin all episodes at time 0, with the arrivals of time 0 in place."""
@@ -69,16 +69,16 @@ class World:
 
     @property
     def episodes(self) -> int:
-        """How many episodes are in hand."""
+        """Number of episodes that are left."""
         return len(self.state.episode)
 
     @property
     def live(self) -> Flags:
-        """(E,) episodes with work left."""
+        """Episodes (E,) with tasks left."""
         return self.state.done < self.setting.tasks
 
     def drop_finished(self) -> Ints:
-        """Forget the episodes that ended, so that the others step faster; the rows that remain."""
+        """Drop the episodes that ended, so that the others step faster; return the remaining rows."""
         rows = np.flatnonzero(self.live)
         if len(rows) < self.episodes:
             self.state = self.state.take(rows)
@@ -87,9 +87,9 @@ class World:
         return rows
 
     def view(self) -> View:
-        """What policies may see.
+        """Return the view for policies.
 
-        Columns are the world's own where no work was needed: do not write to them.
+        Its columns may be the world's own: do not write to them.
         """
         s = self.state
         filled = s.pend != NONE
@@ -117,7 +117,7 @@ class World:
     # --- choices ------------------------------------------------------------------------------------------
 
     def step(self, choice: Choice) -> Stepped:
-        """One round of choices by non-preemptive policies."""
+        """Run one round of choices by non-preemptive policies."""
         s = self.state
         void = (choice.cpus == 0) & (choice.gpus == 0)
         slot = np.where(s.passed | ~self.live[:, None] | void, NONE, choice.slot)
@@ -128,9 +128,9 @@ class World:
         return self._conclude(slot, won, lost)
 
     def step_preemptive(self, slot: Ints, allocate: Allocator) -> Stepped:
-        """One round of a preemptive policy.
+        """Run one round of a preemptive policy.
 
-        Admit one task per cluster, then size everything that runs anew.
+        Admit one task per cluster, then size all running tasks anew.
         """
         s = self.state
         slot = np.where(~self.live[:, None], NONE, slot)
@@ -146,12 +146,12 @@ class World:
         return self._conclude(slot, won, lost)
 
     def preempt(self, flags: Flags) -> None:
-        """Put running tasks back among the pending, at the price of a checkpoint. ``flags`` is (E, N, R)."""
+        """Return running tasks to the pending ones, at the price of a checkpoint. ``flags`` is (E, N, R)."""
         e, n, r = np.nonzero(flags & (self.state.run != NONE))
         self._evict(e, n, r)
 
     def _resolve(self, slot: Ints, preference: Floats) -> tuple[Flags, Flags]:
-        """Which clusters keep what they chose, and which lost it to another."""
+        """Return flags of clusters that keep their task, and of those that lost it to another."""
         s, n = self.state, self.setting.clusters
         cell = np.arange(self.episodes * n).reshape(-1, n) * self.setting.window + slot
         chosen = slot != NONE
@@ -160,7 +160,7 @@ class World:
         twice = (order[:, 1:] == order[:, :-1]) & (order[:, 1:] != NONE)
         rows = np.flatnonzero(twice.any(axis=1))
         won = chosen & (task != NONE)
-        if not len(rows):  # few rounds have a conflict: the rule is worked out for those alone
+        if not len(rows):  # few rounds have a conflict: compute the rule for those only
             return won, np.zeros_like(won)
         if self.setting.bayes:
             kind = s.pend_kind.ravel().take(cell[rows])
@@ -175,7 +175,7 @@ class World:
         return won & ~lost, lost
 
     def _start(self, e: Ints, n: Ints, slot: Ints, size: Ints) -> None:
-        """Start the tasks in these slots with these sizes and take them out of every cluster's sight."""
+        """Start the tasks in these slots with these sizes and remove them from all pending slots."""
         if not len(e):
             return
         s = self.state
@@ -209,7 +209,7 @@ class World:
         self._forget(e, task)
 
     def _forget(self, e: Ints, task: Ints) -> None:
-        """Take started tasks out of all pending slots and queues."""
+        """Remove started tasks from all pending slots and queues."""
         s, clusters = self.state, self.setting.clusters
         wide = clusters * self.setting.window
         found = np.flatnonzero(s.pend.reshape(-1, wide).take(e, axis=0) == task[:, None])
@@ -225,7 +225,7 @@ class World:
             self._refill(np.unique(e))
 
     def _conclude(self, slot: Ints, won: Flags, lost: Flags) -> Stepped:
-        """Decide whether time moves, and move it."""
+        """Decide whether time advances, and advance it."""
         s, live = self.state, self.live
         self.sub_steps += int(live.sum())
         if not self.setting.multi:
@@ -256,7 +256,7 @@ class World:
     # --- time ---------------------------------------------------------------------------------------------
 
     def _gain(self, e: Ints, n: Ints, at: Ints) -> Floats:
-        """Progress of these running slots (``at`` counts over the batch) in this step, before switching."""
+        """Return the progress of these slots (``at`` counts over the batch) in this step, before a switch."""
         s, book, variants = self.state, self.setting.book, self.setting.variants
         kind, size = s.run_kind.ravel().take(at), s.run_size.reshape(-1, 2).take(at, axis=0)
         _, wide, high = book.rate.shape
@@ -275,7 +275,7 @@ class World:
         return np.where((rate > 0) | (base > 0), np.maximum(gain, 0.0), 0.0)
 
     def _walk(self, rows: Ints, running: Flags) -> None:
-        """Let every running task of these episodes gain one step's progress; complete those that are done.
+        """Add one step's progress to every running task of these episodes; complete the finished ones.
 
         ``running`` flags the slots of ``rows`` that hold a task.
         """
@@ -306,11 +306,11 @@ class World:
         self._clear(at)
 
     def _switched(self) -> Flags:
-        """Where a preemptive policy changed the size of a task since the last walk.
+        """Flag running tasks whose size a preemptive policy changed since the last step.
 
-        Published: the CPUs alone are compared, and a task it has just admitted counts as changed (of the
-        readings of source 002 that we tried, the only one that gives its published figures). Corrected:
-        either resource counts, a start does not.
+        Published: only the CPUs are compared, and a task just admitted counts as changed (of the readings of
+        source 002 that we tried, the only one that gives its published figures). Corrected: either resource
+        counts, a start does not.
         """
         s = self.state
         if self.setting.corrected:
@@ -318,7 +318,7 @@ class World:
         return np.asarray(s.run_before[..., 0] != s.run_size[..., 0])
 
     def _clear(self, at: Ints) -> None:
-        """Empty running slots (counted over the batch) whose room was already given back."""
+        """Empty running slots (counted over the batch) whose room was already released."""
         s = self.state
         s.run.ravel()[at] = NONE
         s.run_kind.ravel()[at] = 0
@@ -327,11 +327,11 @@ class World:
         s.warm.ravel()[at] = 0
 
     def _arrive(self, rows: Ints) -> None:
-        """Show the tasks that arrive now to the clusters they reach: a free pending slot, else the queue."""
+        """Add the arriving tasks to the clusters they reach: to a free pending slot, else to the queue."""
         s, streams = self.state, self.streams
         tasks = self.setting.tasks
         first = s.arrived.take(rows)
-        # an episode's arrivals are in order of time: look as far ahead as somebody still has one
+        # arrivals are in order of time: look ahead while any episode still has one now
         count, ahead, now = np.zeros_like(first), 0, s.time.take(rows)
         start = rows * tasks
         open_ = np.flatnonzero(first < tasks)
@@ -349,7 +349,7 @@ class World:
         self._show(e, np.repeat(first - began, count) + np.arange(len(e)))
 
     def _show(self, e: Ints, task: Ints) -> None:
-        """Show tasks, listed by episode and then age, to all clusters they reach."""
+        """Add tasks, listed by episode and then age, to all clusters they reach."""
         s, clusters, window = self.state, self.setting.clusters, self.setting.window
         reached = self.streams.connected.reshape(-1, clusters).take(e * self.setting.tasks + task, axis=0)
         first = np.searchsorted(e, e, side="left")
@@ -360,7 +360,7 @@ class World:
         k = found // clusters
         owner = e.take(k) * clusters + found % clusters
         turn = rank.ravel().take(found)
-        # the slot for the task of this rank is the open one with as many open ones before it
+        # the slot for a task of this rank is the open one with as many open ones before it
         counted = np.cumsum(s.pend.reshape(-1, window).take(owner, axis=0) == NONE, axis=1)
         fits = turn < counted[:, -1]
         slot = (counted <= turn[:, None]).sum(axis=1)
@@ -401,7 +401,7 @@ class World:
     # --- variants -----------------------------------------------------------------------------------------
 
     def _evict(self, e: Ints, n: Ints, r: Ints) -> None:
-        """Stop running tasks, keep what their checkpoint holds, and show them to their clusters again."""
+        """Stop running tasks, keep what their checkpoint holds, and return them to the pending tasks."""
         if not len(e):
             return
         s = self.state
@@ -416,7 +416,7 @@ class World:
         self._show(e[order], task[order])
 
     def _fail(self, rows: Ints) -> None:
-        """Bring repaired nodes back and let nodes fail; tasks without room any more go back to pending."""
+        """Return repaired nodes and let nodes fail; tasks without room go back to pending."""
         s, variants = self.state, self.setting.variants
         back = (s.back_at[rows] == s.time[rows, None]) & s.down[rows].any(axis=2)
         k, n = np.nonzero(back)

@@ -28,4 +28,4 @@ def test_a_warden_of_processes_says_that_the_supervisor_is_not_built(tmp_path: P
     live.close()
     assert ended.returncode != 0
     assert "install gcc and reinstall" in ended.stderr
-    assert "bug of Hanse" not in ended.stderr
+    assert "bug in Hanse" not in ended.stderr
