@@ -184,8 +184,8 @@ def find_stretches(
         block = bytes(states[base : min(base + LOOKED_AT, behind)]).translate(_WAITS)
         at = block.find(1)
         while at >= 0 and most:
-            behind = block.find(0, at)
-            count = min((len(block) if behind < 0 else behind) - at, most)
+            stop = block.find(0, at)
+            count = min((len(block) if stop < 0 else stop) - at, most)
             found.append((base + at, count))
             most -= count
             at = block.find(1, at + count)
