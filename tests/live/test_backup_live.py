@@ -134,14 +134,14 @@ def test_what_cannot_be_backed_up_or_restored_is_told() -> None:
     with open_directory() as directory, running(directory / "home", LEAGUE) as league:
         target = directory / "b1.backup"
         back_up(league.home, "b1", target)
-        with pytest.raises(BackupError, match="there already"):
+        with pytest.raises(BackupError, match="exists already"):
             back_up(league.home, "b1", target)
         with pytest.raises(BackupError, match="has no journal"):
             back_up(league.home, "nobody", directory / "x")
         with pytest.raises(BackupError, match="b1 is running; stop it first"):
             restore(league.home, target)
         back_up(league.home, "authority", directory / "authority.backup")
-        with pytest.raises(BackupError, match="there already"):
+        with pytest.raises(BackupError, match="exists already"):
             restore(league.home, directory / "authority.backup")
         (directory / "garbage").write_bytes(os.urandom(2_000))
         with pytest.raises(BackupError, match="cannot be read as a backup"):

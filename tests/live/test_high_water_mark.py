@@ -84,7 +84,7 @@ def test_a_missing_journal_of_a_league_from_before_is_refused(tmp_path: Path, se
     live(tmp_path / "m", settings)
     shutil.rmtree(tmp_path / "m" / JOURNAL)
     (tmp_path / "m" / REACHED).unlink()
-    with pytest.raises(ForgetfulError, match=r"has lived before \(eras.json and clock.json say so\)"):
+    with pytest.raises(ForgetfulError, match=r"was started before \(eras.json and clock.json exist\)"):
         recover(tmp_path / "m", settings)
 
 
@@ -138,7 +138,7 @@ def test_another_members_journal_is_refused(tmp_path: Path, settings: Settings) 
 def test_a_file_that_is_garbage_is_told(tmp_path: Path) -> None:
     live(tmp_path / "m", BROKER)
     (tmp_path / "m" / REACHED).write_bytes(b"\0\0")
-    with pytest.raises(ForgetfulError, match="not as it was written"):
+    with pytest.raises(ForgetfulError, match="is damaged"):
         recover(tmp_path / "m", BROKER)
 
 

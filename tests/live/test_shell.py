@@ -210,8 +210,8 @@ def test_a_full_disk_holds_back_what_came_of_it_until_there_is_room(
         assert busy == [True, False]
         stage.shell.close()
         first, last = caplog.messages  # told once, however often it was tried
-        assert first.startswith("the disk is full; waiting for room")
-        assert last == "there is room on the disk again; everything goes on"
+        assert first.startswith("the disk is full; waiting for free space")
+        assert last == "the disk has free space again; everything goes on"
 
     play(story())
 

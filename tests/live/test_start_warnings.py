@@ -45,7 +45,7 @@ def test_nothing_is_told_when_all_is_well(member: Path, caplog: pytest.LogCaptur
 def test_settings_that_are_gone_are_told(member: Path, caplog: pytest.LogCaptureFixture) -> None:
     (member / ERAS).unlink()
     (said,) = warnings_of(member, caplog)
-    assert f"{member / ERAS} is gone" in said
+    assert f"{member / ERAS} is missing" in said
 
 
 def test_a_tail_that_was_cut_is_told(member: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -62,7 +62,7 @@ def test_a_journal_of_the_future_is_told(member: Path, caplog: pytest.LogCapture
     ahead = wall_now() * 1_000 + HOUR * 1_000
     os.utime(segment(member), ns=(ahead, ahead))
     (said,) = warnings_of(member, caplog)
-    assert "later than it is now by the clock of this machine: set the clock" in said
+    assert "later than the present time of this machine's clock: set the clock" in said
 
 
 def test_the_time_that_a_machine_was_off_counts(member: Path) -> None:

@@ -1,1 +1,1 @@
-"""Shell 2: daemons. One inbox, one consumer, outboxes; the only room that knows asyncio."""
+"""Live daemons: the machines with clock, disk, network and backends; the only package that uses asyncio."""

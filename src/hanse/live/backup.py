@@ -1,9 +1,9 @@
-"""Backups: what a member, or the authority, needs to be somewhere else what it was here.
+"""Backups of a member or of the authority, to move it to another machine or to restore it.
 
-A backup is a compressed tar file that only its owner can read, because there are keys in it. A member's has
-its identity, its journal and what belongs to the journal; not its tasks, its log and its read model, which is
-built anew. It may be made while the member runs: a journal is read from its end to its beginning, so that
-whatever is seen of a block, all blocks before it are seen whole, as after a crash.
+A backup is a compressed tar file that only its owner can read, because it contains keys. A member's backup
+has its identity, its journal and the journal's files; not its tasks, its log and its read model, which is
+rebuilt. It can be made while the member runs: a journal is copied from its end to its beginning, so all
+blocks before a copied block are whole, as after a crash.
 """
 
 import io
@@ -32,49 +32,49 @@ from hanse.security.home import AUTHORITY, PEOPLE, Home
 MANIFEST: Final = "backup.json"
 FORMAT: Final = 1
 TASKS: Final = "tasks"
-"""What runs is not restored, and goes on when everything else is."""
+"""Directory of tasks: not restored, and kept when everything else is replaced."""
 BESIDE: Final = (
     *("identity.pem", "ca.pem", "eras.json", "clock.json", "nodes.json", "revoked.json", "runner.epoch"),
 )
 """Files of a member beside its journal."""
 TRIES_MAX: Final = 5
-"""How often a journal is copied anew whose files went or were sealed meanwhile."""
+"""Number of copies of a journal that are tried while its files are removed or sealed."""
 PAGE_BYTES: Final = 4_096
 
 
 class BackupError(Exception):
-    """A backup cannot be made or put back, and what to do."""
+    """A backup that cannot be made or restored; the message says what to do."""
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a backup is of."""
+    """Description of a backup, its first file."""
 
     format: int
     league: str
     name: str
-    """A member's name, or ``authority``."""
+    """Member's name, or ``authority``."""
     made: str
-    """When, by the wall clock (UTC)."""
+    """Wall-clock time (UTC)."""
     reached: Reached | None = None
-    """How far the member's journal goes; None: the authority has none."""
+    """End of the member's journal; None for the authority."""
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """What was put back."""
+    """Result of a restore."""
 
     manifest: Manifest
     aside: Path | None
-    """Where what was there before is now."""
+    """Directory with the files that were there before."""
     lost: int
-    """How many records the member is known to have had beyond the backup."""
+    """Number of records that the member is known to have had beyond the backup."""
 
 
 def back_up(home: Home, name: str, target: Path) -> Manifest:
-    """Write a backup of a member of this machine, or of the authority, to a file that is not there yet."""
+    """Write a backup of a member of this machine, or of the authority, to a new file."""
     if target.exists():
-        raise BackupError(f"{target} is there already; nothing was written. Choose another name.")
+        raise BackupError(f"{target} exists already; nothing was written. Choose another name.")
     if not target.parent.is_dir():
-        raise BackupError(f"{target.parent} is no directory; make it first.")
+        raise BackupError(f"{target.parent} is not a directory. Make it first.")
     league = load(home.league_file).name
     made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".backup-") as scratch:
@@ -95,8 +95,8 @@ def back_up(home: Home, name: str, target: Path) -> Manifest:
 
 
 def restore(home: Home, source: Path) -> Restored:
-    """Put a backup back into a home. What is there is set aside, except tasks that may still run; a member
-    that is known to have had more than the backup is left as one that lost records, and will not start."""
+    """Restore a backup into a home. Present files are set aside, except tasks that may still run. A member
+    known to have had more records is marked as one that lost records, and will not start."""
     with _open(source) as archive:
         manifest = _manifest(archive, source)
         place = home.authority if manifest.name == AUTHORITY else home.member(manifest.name)
@@ -112,7 +112,7 @@ def restore(home: Home, source: Path) -> Restored:
         lost = max(0, reached.position - manifest.reached.position)
     if lost:
         (place / LOSSES).write_text(
-            f"put back from a backup of {manifest.made}, which ends {lost} records before what was reached\n",
+            f"restored from a backup of {manifest.made}, which ends {lost} records too early\n",
             encoding="utf-8",
         )
     _own(home, place)
@@ -124,7 +124,7 @@ def restore(home: Home, source: Path) -> Restored:
 
 def _gather_authority(home: Home, gathered: Path) -> None:
     if not home.authority.is_dir():
-        raise BackupError(f"{home.authority} is not there: the authority is where the league was founded.")
+        raise BackupError(f"{home.authority} does not exist. Run this where the league was founded.")
     for directory in (AUTHORITY, PEOPLE):
         if (home.path / directory).is_dir():
             shutil.copytree(home.path / directory, gathered / directory, ignore=_passing)
@@ -133,7 +133,7 @@ def _gather_authority(home: Home, gathered: Path) -> None:
 
 
 def _passing(_: str, names: list[str]) -> list[str]:
-    """Files that are being written."""
+    """Return the names of files that are being written."""
     return [name for name in names if name.endswith(".part")]
 
 
@@ -141,11 +141,11 @@ def _gather_member(directory: Path, gathered: Path) -> Reached:
     if not (directory / JOURNAL / IDENTITY_NAME).exists():
         raise BackupError(
             f"{directory} has no journal. Backups are made of brokers, wardens and the authority, each on "
-            f"its own machine; a runner has nothing that it could not be told again."
+            f"its own machine; a runner needs none."
         )
     for marker in (LOSSES, OLDER):
         if (directory / marker).exists():
-            raise BackupError(f"{directory.name} has lost records, as {directory / marker} says.")
+            raise BackupError(f"{directory.name} has lost records (see {directory / marker}).")
     gathered.mkdir()
     reached = copy_journal(directory / JOURNAL, gathered / JOURNAL)
     for name in BESIDE:
@@ -156,7 +156,7 @@ def _gather_member(directory: Path, gathered: Path) -> Reached:
 
 
 def copy_journal(source: Path, target: Path) -> Reached:
-    """Copy a journal that may be written to; how far the copy goes. It is sound and has no torn tail."""
+    """Copy a journal that may be written to; return the end of the copy, which has no torn tail."""
     for attempt in range(TRIES_MAX):
         try:
             return _copied(source, target)
@@ -169,7 +169,7 @@ def copy_journal(source: Path, target: Path) -> Reached:
 
 def _copied(source: Path, target: Path) -> Reached:
     target.mkdir()
-    files = listing(source)  # before anything is copied: snapshots in it are behind what segments have
+    files = listing(source)  # before the copy: so its snapshots are not ahead of its segments
     shutil.copy2(source / IDENTITY_NAME, target)
     for _, path in files.snapshots:
         shutil.copy2(path, target)
@@ -181,15 +181,15 @@ def _copied(source: Path, target: Path) -> Reached:
 
 
 def _copy_backwards(source: Path, target: Path) -> None:
-    """Copy a file that grows, last page first. Empty pages are left out."""
+    """Copy a growing file, last page first. Empty pages are left out."""
     with source.open("rb") as reader, target.open("wb") as writer:
         before, descriptor = os.fstat(reader.fileno()), reader.fileno()
         for offset in range((before.st_size - 1) // PAGE_BYTES * PAGE_BYTES, -1, -PAGE_BYTES):
             page = os.pread(descriptor, PAGE_BYTES, offset)
             if page.count(0) != len(page):
                 os.pwrite(writer.fileno(), page, offset)
-        writer.truncate(os.fstat(descriptor).st_size)  # what the blocks say may have been added meanwhile
-    os.utime(target, ns=(before.st_atime_ns, before.st_mtime_ns))  # a clock goes on from when it was written
+        writer.truncate(os.fstat(descriptor).st_size)  # blocks may have been appended meanwhile
+    os.utime(target, ns=(before.st_atime_ns, before.st_mtime_ns))  # clocks resume from this time
 
 
 def _pack(gathered: Path, manifest: Manifest, part: Path) -> None:
@@ -207,7 +207,7 @@ def _pack(gathered: Path, manifest: Manifest, part: Path) -> None:
         os.fsync(descriptor)
 
 
-# --- putting back -------------------------------------------------------------------------------------------
+# --- restoring ------------------------------------------------------------------------------------------
 
 
 def _open(source: Path) -> tarfile.TarFile:
@@ -222,12 +222,12 @@ def _manifest(archive: tarfile.TarFile, source: Path) -> Manifest:
         first = archive.next()
         file = archive.extractfile(first) if first is not None and first.name == MANIFEST else None
         if file is None:
-            raise BackupError(f"{source} is no backup of a member: it does not begin with {MANIFEST}.")
+            raise BackupError(f"{source} is not a backup: it does not begin with {MANIFEST}.")
         manifest = msgspec.json.decode(file.read(), type=Manifest)
     except (OSError, tarfile.TarError, EOFError, msgspec.MsgspecError) as error:
         raise BackupError(f"{source} is damaged: {error}. Nothing was changed.") from None
     if Path(manifest.name).name != manifest.name:
-        raise BackupError(f"{source} is of {manifest.name!r}, which is no member's name.")
+        raise BackupError(f"{source} is a backup of {manifest.name!r}, which is not a valid name.")
     if manifest.format != FORMAT:
         raise BackupError(f"{source} has format {manifest.format}, and this program reads format {FORMAT}.")
     return manifest
@@ -235,14 +235,14 @@ def _manifest(archive: tarfile.TarFile, source: Path) -> Manifest:
 
 def _refuse_other_league(home: Home, manifest: Manifest) -> None:
     if home.league_file.exists() and (name := load(home.league_file).name) != manifest.league:
-        raise BackupError(f"this is a backup of league {manifest.league}, and {home.path} is of {name}.")
+        raise BackupError(f"this is a backup of league {manifest.league}, and {home.path} has league {name}.")
 
 
 def _refuse_running_or_newer(place: Path, manifest: Manifest) -> Reached | None:
-    """How far the member is known to have come, by what is there now."""
+    """Return the present high-water mark; raise if the member runs or is not older."""
     if manifest.name == AUTHORITY:
         if place.exists():
-            raise BackupError(f"{place} is there already; move it away first if it is not the one to keep.")
+            raise BackupError(f"{place} exists already. Move it away first, or keep it and do not restore.")
         return None
     if (place / JOURNAL).is_dir() and in_use(place / JOURNAL):
         raise BackupError(f"{manifest.name} is running; stop it first.")
@@ -261,7 +261,7 @@ def _refuse_running_or_newer(place: Path, manifest: Manifest) -> Reached | None:
 
 
 def _present(place: Path) -> Reached | None:
-    """How far the journal goes that is there now; None if there is none, or a damaged one."""
+    """Return the end of the present journal; None if there is none, or a damaged one."""
     try:
         journal, _ = Journal.open(place / JOURNAL, create=False)
     except (JournalError, OSError):
@@ -271,7 +271,7 @@ def _present(place: Path) -> Reached | None:
 
 
 def _set_aside(place: Path) -> Path | None:
-    """Move what is there beside it, except tasks."""
+    """Move present files, except tasks, to a directory beside."""
     found = [path for path in place.iterdir() if path.name != TASKS] if place.is_dir() else []
     if not found:
         return None
@@ -290,8 +290,8 @@ def _names(place: Path) -> Iterator[Path]:
 
 
 def _unpack(archive: tarfile.TarFile, source: Path, scratch: Path) -> list[Path]:
-    """Write the files of a backup to a directory; their names there. The whole of it is read before anything
-    else is changed."""
+    """Write the files of a backup to a directory; return their names there. The whole archive is read before
+    other files are changed."""
     names = []
     try:
         for entry in archive:
@@ -299,7 +299,7 @@ def _unpack(archive: tarfile.TarFile, source: Path, scratch: Path) -> list[Path]
             if entry.name == MANIFEST or not entry.isfile():
                 continue
             if name.is_absolute() or ".." in name.parts:
-                raise BackupError(f"{source} would write {entry.name}: this is no backup.")
+                raise BackupError(f"{source} is not a backup: it would write {entry.name}.")
             content = archive.extractfile(entry)
             assert content is not None, "an ordinary file has content"
             (scratch / name).parent.mkdir(parents=True, exist_ok=True)
@@ -316,7 +316,7 @@ def _unpack(archive: tarfile.TarFile, source: Path, scratch: Path) -> list[Path]
 
 
 def _move(names: list[Path], scratch: Path, home: Path) -> None:
-    """Move files into a home. One that is there stays: it is the league's, or another member's."""
+    """Move files into a home. A present file stays: it is the league's, or another member's."""
     for name in names:
         path = home / name
         if not path.exists():
@@ -326,7 +326,7 @@ def _move(names: list[Path], scratch: Path, home: Path) -> None:
 
 
 def _own(home: Home, place: Path) -> None:
-    """Give root's files to whom the home belongs."""
+    """Give root's files to the owner of the home."""
     if os.geteuid() == 0:
         owner = home.path.stat()
         for path in (home.league_file, place, *place.rglob("*")):

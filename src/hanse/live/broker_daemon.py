@@ -1,4 +1,4 @@
-"""A broker's process: its machine behind the shell, its read model, its wire and its door."""
+"""Process of a broker: the machine in its shell, the read model, the transport and the HTTPS server."""
 
 import logging
 import secrets
@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 
 
 class BrokerDaemon(Daemon):
-    """One broker."""
+    """Process of one broker."""
 
     def __init__(
         self, home: Path, league: League, name: str, digests: bool = False, founding: bool = False
@@ -69,10 +69,10 @@ class BrokerDaemon(Daemon):
         self.shell: JournalledShell | None = None
         self.feed: Feed | None = None
         self._policy: PolicyProcess | None = None
-        """Only where the sizer takes advice."""
+        """Set only if the sizer takes advice."""
 
     def peers(self) -> Mapping[str, Peer]:
-        """All other brokers and every warden."""
+        """Return all other brokers and every warden."""
         league = self.league
         brokers = {
             entry.name: peer_of(league, Role.BROKER, entry.name, entry.address)
@@ -86,7 +86,7 @@ class BrokerDaemon(Daemon):
         return {**brokers, **wardens}
 
     def make_limits(self) -> Limits:
-        """What its configuration says; what it knows of clusters and jobs is added when it has recovered."""
+        """Return the context that the configuration gives; recovery adds clusters and jobs."""
         return broker_limits(self.league.broker_config(self.identity.name))
 
     def _sharpen_limits(self, clock: Clock) -> None:
@@ -98,7 +98,7 @@ class BrokerDaemon(Daemon):
                 self.limits.learn(snapshot)
 
     async def start(self) -> None:
-        """Come back from disk, open the door, then begin to take part."""
+        """Recover from disk, start the HTTPS server, then begin to take part."""
         self.feed = feed = Feed(Reads(self.directory / READS, self.identity.name), self.fail)
         recovered = recover(
             self.directory, self._settings, feed.replay, self._mend_reads, self.report.replayed
@@ -150,9 +150,9 @@ class BrokerDaemon(Daemon):
         return objection(self.machine, settings_of(league, self.identity.name))
 
     def _mend_reads(self, first: int, last: int) -> None:
-        """Build the read model anew, from the oldest history that is kept, if the replay between these
-        positions would not complete it: its file was lost. One that knows of a future that the journal does
-        not is a witness: the journal is an older one."""
+        """Rebuild the read model from the oldest history that is kept, if a replay between these positions
+        would not complete it because its file was lost. A read model that is ahead of the journal proves that
+        the journal is an older copy."""
         feed = self.feed
         assert feed is not None
         refuse_behind(self.directory, READS, feed.applied, last)
@@ -160,7 +160,7 @@ class BrokerDaemon(Daemon):
             return
         past = history(self.directory / JOURNAL)
         lived = Past(read_eras(self.directory, self._settings), past.position, past.snapshot)
-        log.warning("building the read model anew", extra=fields(applied=feed.applied, after=past.position))
+        log.warning("rebuilding the read model", extra=fields(applied=feed.applied, after=past.position))
         clusters = tuple(entry.name for entry in self.league.clusters)
         feed.begin(lived.machine.dump(), past.position, clusters)
         for position, record in past.records:
@@ -170,7 +170,7 @@ class BrokerDaemon(Daemon):
             self.report.replayed(position - past.position, last - past.position)
 
     async def close(self) -> None:
-        """Let go: the door first, the journal last."""
+        """Close the HTTPS server first and the journal last."""
         await super().close()
         if self.shell is not None:
             self.shell.close()
@@ -211,5 +211,5 @@ class BrokerDaemon(Daemon):
                 self._policy.ask(command)  # type: ignore[arg-type]  # the type is the test
         else:
             assert kind in (RecordDecision, TaskSettled, TasksSettled, JobSettled), (
-                f"a broker does not ask for {command}"
+                f"a broker has no effect {command}"
             )

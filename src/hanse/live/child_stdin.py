@@ -1,4 +1,4 @@
-"""What a child process reads from its standard input, when all of it is known beforehand."""
+"""Standard input of a child process, when all of it is known beforehand."""
 
 import os
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def child_input(data: bytes) -> Iterator[int]:
-    """A descriptor from which a child reads this, then its end. It is a file in memory: a pipe would have to
-    be written to while the child may already have ended, which every event loop tells in its own way."""
+    """Yield a file descriptor from which a child reads this data, then its end. It is a file in memory: event
+    loops differ in how they report a child that ends before all data is written to a pipe."""
     descriptor = os.memfd_create("input", os.MFD_CLOEXEC)
     try:
         with os.fdopen(os.dup(descriptor), "wb") as file:

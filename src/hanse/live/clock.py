@@ -1,9 +1,9 @@
 """A member's own clock: it never goes back, and nobody sets it.
 
-It is ``CLOCK_BOOTTIME`` (which runs on while the machine sleeps and knows nothing of the wall clock) plus an
-offset that keeps it continuous over the member's whole life: across restarts of the process the offset is
-the same, and after a restart of the machine the clock goes on from the last instant on record plus the time
-that has passed by the wall clock. Instants of the journal can therefore be compared with those of now.
+It is ``CLOCK_BOOTTIME`` (which runs on while the machine sleeps, and does not depend on the wall clock) plus
+an offset that keeps it continuous over the member's life. After a restart of the process the offset is the
+same. After a restart of the machine the clock goes on from the last instant on record plus the time that has
+passed by the wall clock. So instants of the journal can be compared with those of now.
 """
 
 import time
@@ -17,18 +17,18 @@ from hanse.security.wall_time import wall_now
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _GAP_MAX: Final = 10 * 365 * 86_400 * 1_000_000
-"""A longer time off (a wall clock that was set by decades) counts as none."""
+"""Longest time off, in microseconds. A longer one (a wall clock set by decades) counts as zero."""
 
 
 class _Saved(msgspec.Struct, frozen=True):
-    """What a member remembers of its clock."""
+    """Offset of a clock, and the boot of the machine that it belongs to."""
 
     boot: str
     offset: int
 
 
 class Clock:
-    """Microseconds since some moment of the member's own."""
+    """Clock in microseconds since some moment of the member's own."""
 
     __slots__ = ("offset",)
 
@@ -36,20 +36,20 @@ class Clock:
         self.offset = offset
 
     def now(self) -> Instant:
-        """The instant now."""
+        """Return the present instant."""
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000 + self.offset
 
     def boottime(self, at: Instant) -> int:
-        """An instant as ``CLOCK_BOOTTIME`` has it, in microseconds: what every process of the machine can
+        """Convert an instant to ``CLOCK_BOOTTIME`` in microseconds, which every process of the machine can
         read."""
         return at - self.offset
 
     @classmethod
     def resume(cls, path: Path, last_at: Instant, last_wall: int) -> "Clock":
-        """The clock of a member that comes back.
+        """Return the clock of a member that restarts.
 
-        ``path`` is where it is remembered; ``last_at`` the last instant on its journal and ``last_wall`` when
-        that was, by the wall clock in microseconds (both 0 for a new member).
+        ``path`` is the file of the offset; ``last_at`` the last instant in its journal and ``last_wall`` the
+        wall-clock time of that instant in microseconds (both 0 for a new member).
         """
         boot = _BOOT_ID.read_text(encoding="ascii").strip()
         saved = _read(path)

@@ -1,7 +1,7 @@
-"""What every member's process has: its certificate, its wire, its door, and an orderly end.
+"""Base of every member's process: certificate, transport, HTTPS server, and an orderly end.
 
-A daemon stops on SIGTERM or SIGINT, and at once when its journal can no longer be trusted: then nothing more
-is promised, and what is on disk is complete.
+A daemon stops on SIGTERM or SIGINT, and at once when its journal can no longer be trusted: then it promises
+nothing more, and what is on disk is complete.
 """
 
 import asyncio
@@ -31,19 +31,19 @@ from hanse.security.identity import Identity, Role
 from hanse.security.wall_time import wall_now
 
 RENEWAL_PAUSE_SECONDS: Final = 60.0
-"""How long to wait after a failed renewal."""
+"""Seconds to wait after a failed renewal."""
 RENEWAL_LOOK_SECONDS_MAX: Final = 86_400.0
-"""A wall clock may be set: look again after this long at the latest."""
+"""Longest wait until the certificate is checked again: a wall clock may be set."""
 YOUNG_OBJECTS: Final = 20_000
-"""New objects after which Python looks for those that only keep each other. Members make few such, and what a
-batch of jobs leaves is there to stay: looking at it every 700 objects took an eighth of a broker's time."""
+"""New objects after which Python collects reference cycles. Members make few, and the records of a batch of
+jobs stay: a collection every 700 objects took an eighth of a broker's time."""
 log = logging.getLogger(__name__)
 
 Receive = Callable[[Envelope], None]
 
 
 class Daemon:
-    """One member of the league."""
+    """Process of one member of the league."""
 
     def __init__(
         self, home: Path, league: League, identity: Identity, address: Address, door: Address
@@ -51,7 +51,7 @@ class Daemon:
         if league.is_retired(identity.name):
             raise LeagueError(
                 f"{identity.name} was retired from the league (version {league.version} of its file): it is "
-                f"not started any more. What it left in {home / identity.name} may be deleted"
+                f"not started any more. Its directory {home / identity.name} may be deleted"
             )
         self.home = home
         self.league = league
@@ -61,9 +61,9 @@ class Daemon:
         self.address = address
         self.door_address = door
         self.counters: dict[str, int] = {}
-        """How often something worth counting happened; beside those of the wire."""
+        """Number of occurrences by name, beside the counters of the transport."""
         self.receivers: dict[str, Receive] = {}
-        """Machines of this process by name."""
+        """Message handlers of this process's machines, by name."""
         own = Peer(identity, address.host, address.port)
         self.limits = self.make_limits()
         self.wire = Transport(
@@ -74,31 +74,31 @@ class Daemon:
             limits={identity.name: self.limits},
         )
         self.watch = MemberWatch(self)
-        """What monitoring sees; each kind of member puts its own here when it starts."""
+        """Metrics of the member; each kind of member puts its own here when it starts."""
         self.door: Door | None = None
         self.report = SILENT
-        """Who hears how the start goes on."""
+        """Receiver of the progress of the start."""
         self.starts_again = False
-        """Whether it ended to start with another league file."""
+        """True if the daemon ended to start with another league file."""
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._chores: list[asyncio.Task[None]] = []
         self._lag: LoopLag | None = None
 
     def peers(self) -> Mapping[str, Peer]:
-        """Whom this member talks to."""
+        """Return the members that this one talks to, by name."""
         raise NotImplementedError
 
     def make_limits(self) -> Limits:
-        """What this member's mail is judged by before its machine takes it."""
+        """Return the context that messages are validated in before the machine handles them."""
         raise NotImplementedError
 
     async def start(self) -> None:
-        """Come back from disk and begin to take part."""
+        """Recover from disk and begin to take part."""
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Cancel background tasks, and close the server, the transport and the metrics."""
         if self._lag is not None:
             self._lag.close()
         for chore in self._chores:
@@ -110,7 +110,7 @@ class Daemon:
         self.watch.close()
 
     def fail(self, error: BaseException) -> None:
-        """Something that cannot be mended while running: stop, and say why."""
+        """Stop because of an error that cannot be repaired while running, and log it."""
         if self._failure is None:
             self._failure = error
             log.critical("stopping: %s", error, exc_info=error)
@@ -122,12 +122,12 @@ class Daemon:
 
     def start_again(self, why: str) -> None:
         """End in good order, and start with the league file as it is now."""
-        log.warning("starting again: %s", why)
+        log.warning("restarting: %s", why)
         self.starts_again = True
         self._stopping.set()
 
     async def run(self, report: StartReport = SILENT) -> None:
-        """Take part until told to stop. ``report`` hears how the start goes on."""
+        """Take part until a signal or a failure. ``report`` receives the progress of the start."""
         self.report = report
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -135,7 +135,7 @@ class Daemon:
         loop.set_exception_handler(self._loop_failed)
         try:
             await self.start()
-            gc.freeze()  # what is here now stays: nobody need look at it again
+            gc.freeze()  # present objects stay: the collector need not visit them again
             gc.set_threshold(YOUNG_OBJECTS)
             self.watch.lag = self._lag = LoopLag(loop)
             self.chore(self._renew())
@@ -154,7 +154,7 @@ class Daemon:
             raise self._failure
 
     def chore(self, work: Coroutine[None, None, None]) -> None:
-        """Do something beside the machines; its failure ends the daemon."""
+        """Run a coroutine beside the machines; its failure ends the daemon."""
         task = asyncio.create_task(work)
         task.add_done_callback(self._chore_done)
         self._chores.append(task)
@@ -165,11 +165,11 @@ class Daemon:
 
     @property
     def wire_counters(self) -> Mapping[str, int]:
-        """What the wire has counted."""
+        """Counters of the transport."""
         return self.wire.counters
 
     def send(self, envelope: Envelope) -> None:
-        """Pass a message on, within this process or over the wire."""
+        """Send a message, within this process or through the transport."""
         receive = self.receivers.get(envelope.target)
         if receive is not None:
             receive(envelope)
@@ -187,7 +187,7 @@ class Daemon:
             self.fail(error)
 
     def _loop_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-        """A callback raised. If it was our own machine, its state is no longer to be trusted: stop."""
+        """Stop if a machine may have raised the exception of a callback: its state cannot be trusted."""
         error = context.get("exception")
         if isinstance(error, AssertionError | LookupError | TypeError | AttributeError | ArithmeticError):
             self.fail(error)
@@ -195,7 +195,7 @@ class Daemon:
             loop.default_exception_handler(context)
 
     async def _renew(self) -> None:
-        """Renew the certificate in good time; a failure is told and tried again."""
+        """Renew the certificate in time; log a failure and try again."""
         while True:
             await asyncio.sleep(self._until_renewal())
             try:
@@ -211,12 +211,12 @@ class Daemon:
                 await asyncio.sleep(RENEWAL_PAUSE_SECONDS)
 
     def _until_renewal(self) -> float:
-        """Seconds until two thirds of the certificate's life are over."""
+        """Return the seconds until two thirds of the certificate's life are over."""
         certificate = self.credentials.certificate()
         due = certificate.not_before + (certificate.not_after - certificate.not_before) * 2 // 3
         return min(max(due - wall_now(), 0) / 1_000_000, RENEWAL_LOOK_SECONDS_MAX)
 
 
 def peer_of(league: League, role: Role, name: str, address: Address) -> Peer:
-    """A member as the wire's book has it."""
+    """Return a member as an entry of the address book."""
     return Peer(Identity(league.name, role, name), address.host, address.port)

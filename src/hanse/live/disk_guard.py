@@ -1,4 +1,4 @@
-"""A warden whose disk is nearly full closes its nodes to new work, and opens them when there is room."""
+"""Guard of a warden's disk: drains the nodes when the disk is nearly full, and opens them again."""
 
 import asyncio
 from typing import Final
@@ -11,11 +11,11 @@ from hanse.model.events import DrainRequested
 
 LOOK_SECONDS: Final = 1.0
 REASON: Final = "the disk of the warden is nearly full"
-"""In the record of a drain, by which a warden knows its own."""
+"""Reason in the record of a drain; a warden knows its own drains by it."""
 
 
 class DiskGuard:
-    """Drains for want of room. What an operator has drained stays the operator's."""
+    """Drains because of a full disk. It leaves drains that an operator has requested."""
 
     def __init__(self, machine: Warden, shell: JournalledShell, space: DiskSpace) -> None:
         self._machine = machine
@@ -23,14 +23,14 @@ class DiskGuard:
         self._space = space
 
     async def keep(self) -> None:
-        """Look at the disk for as long as the daemon lives."""
+        """Check the disk for as long as the daemon lives."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if not self._shell.full:
                 self.look()
 
     def look(self) -> None:
-        """Close what is open, or open what was closed here."""
+        """Drain open nodes if the disk is nearly full, else end the guard's own drains."""
         own = [drain for drain in self._machine.drains.active if self._is_own(drain)]
         is_low = self._space.is_low()
         if not is_low and not own:

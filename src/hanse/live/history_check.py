@@ -1,10 +1,10 @@
-"""Asks the peers of a member that starts what they remember of it, before it says anything to them.
+"""History check at a start: asks the peers what they remember of the member, before any other message.
 
-A member whose whole directory was put back from an older copy finds nothing wrong in it; its peers do
-(``core.history_check`` says how). So each peer is asked first. Until it has answered, nothing else is said to
-it and nothing of it is taken: for the machine it is not reachable. A member waits ``PATIENCE_SECONDS`` for
-all answers before its machine acts and its door opens; a peer that is away must not keep it from starting,
-and is asked when it is back. The first answer that contradicts ends the member, and leaves a marker.
+A member whose whole directory was replaced by an older copy finds no fault in it; its peers do (see
+``core.history_check``). So each peer is asked first. Until it has answered, nothing else is sent to it and
+none of its messages is taken: for the machine it is not reachable. A member waits ``START_WAIT_SECONDS`` for
+all answers before its machine acts and its HTTPS server starts; an absent peer does not delay it longer, and
+is asked when it is back. The first answer that contradicts ends the member, and leaves a marker.
 """
 
 import asyncio
@@ -23,20 +23,20 @@ from hanse.model.messages.history_check import HistoryQuery, HistoryReply
 from hanse.security.atomic_files import PRIVATE, replace
 
 PATIENCE_SECONDS: Final = 1.0
-"""How long a member that starts waits for the answers of its peers."""
+"""Seconds that a member waits at its start for the answers of its peers."""
 ASK_AGAIN_SECONDS: Final = 0.2
 LATE_SECONDS: Final = 1.0
-"""How often a peer that has not answered is asked while the member runs."""
+"""Seconds between questions to a peer that has not answered, while the member runs."""
 DUMB_SECONDS: Final = 10.0
-"""How long a peer may talk without answering. One that does so for longer is of a version that cannot answer,
-and is judged by its acknowledgements alone."""
+"""Seconds that a peer may send messages without answering. After that its version cannot answer, and only its
+acknowledgements are compared."""
 NUMBER_BITS: Final = 48
 ABOUT_THE_PAST: Final = frozenset((HistoryQuery, HistoryReply))
 log = logging.getLogger(__name__)
 
 
 class Recollection:
-    """One member's questions, and its answers to those of others."""
+    """Questions of one member about its history, and its answers to those of others."""
 
     def __init__(
         self, directory: Path, post: LinkSet, peers: Iterable[str], send: Callable[[Envelope], None]
@@ -49,22 +49,22 @@ class Recollection:
         self._remembered = LinkHistory(post)
         self._number = secrets.randbits(NUMBER_BITS)
         self._talking: dict[str, float] = {}
-        """Since when peers talk that have not answered, by the loop's clock in seconds."""
+        """First message of each peer that has not answered, by the loop's clock in seconds."""
         self._settled = asyncio.Event()
         """Set when every peer has answered, or one contradicts."""
         self._error: ForgetfulError | None = None
 
     def hear(self, envelope: Envelope) -> None:
-        """Take a message before the machine acts: what is for the machine is dropped, and repeated."""
+        """Handle a message before the machine acts: messages for the machine are dropped, and repeated."""
         self.keeps(envelope)
 
     def keeps(self, envelope: Envelope) -> bool:
-        """Whether an arrived message is not for the machine: a question, an answer, or from a peer that has
-        not answered yet and will repeat what matters."""
+        """Return True if a message is not for the machine: a question, an answer, or from a peer that has not
+        answered yet and will repeat it."""
         body, source = envelope.body, envelope.source
         if type(body) is HistoryQuery:
             self._say(source, answer_history_query(self._post, source, body.number))
-            if source in self.unheard:  # it is there now
+            if source in self.unheard:  # it is reachable now
                 self._say(source, HistoryQuery(self._number))
         elif type(body) is HistoryReply:
             if body.number == self._number and source in self.unheard:
@@ -76,7 +76,7 @@ class Recollection:
         return True
 
     async def ask(self) -> None:
-        """Ask every peer and wait for the answers; raises if one contradicts."""
+        """Ask every peer and wait for the answers; raise if one contradicts."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE_SECONDS
         while self.unheard and not self._settled.is_set() and (left := deadline - loop.time()) > 0:
@@ -84,17 +84,17 @@ class Recollection:
         if self._error is not None:
             raise self._error
         if self.unheard:
-            log.warning("some peers were not heard about the past", extra=fields(peers=sorted(self.unheard)))
+            log.warning("some peers gave no answer about the past", extra=fields(peers=sorted(self.unheard)))
 
     async def keep(self) -> None:
-        """Ask those who were away until each has answered; raises if one contradicts."""
+        """Ask absent peers until each has answered; raise if one contradicts."""
         while self.unheard and self._error is None:
             await self._ask_the_unheard(LATE_SECONDS)
         if self._error is not None:
             raise self._error
 
     async def _ask_the_unheard(self, seconds: float) -> None:
-        """Ask, and wait so long for the last answer."""
+        """Ask, and wait at most so long for the last answer."""
         for peer in sorted(self.unheard):
             self._say(peer, HistoryQuery(self._number))
         try:
@@ -103,15 +103,15 @@ class Recollection:
             return
 
     def _say(self, peer: str, body: HistoryQuery | HistoryReply) -> None:
-        """Outside of the link's numbers: the machine knows nothing of this talk."""
+        """Send a message outside of the link's numbers, unknown to the machine."""
         self._send(Envelope(self._post.name, peer, 0, 0, 0, body))
 
     def _overhear(self, envelope: Envelope) -> None:
-        """A peer talks and has not answered, be it that the answer is on its way."""
+        """Handle another message of a peer that has not answered; its answer may follow."""
         peer, now = envelope.source, asyncio.get_running_loop().time()
         if now - self._talking.setdefault(peer, now) > DUMB_SECONDS:
-            log.warning("a peer cannot say what it remembers of the past", extra=fields(peer=peer))
-            self._compare(peer, envelope.ack, 0, 0)  # whether a runner's session is open it cannot say
+            log.warning("a peer cannot answer about the history", extra=fields(peer=peer))
+            self._compare(peer, envelope.ack, 0, 0)  # it cannot report the session of a runner
 
     def _compare(self, peer: str, taken: int, acked: int, session: int) -> None:
         what = self._remembered.find_contradiction(peer, taken, acked, session)
@@ -123,12 +123,12 @@ class Recollection:
             self._settled.set()
 
     def _contradicted(self, what: str) -> None:
-        """Leave the marker, and end whoever waits. The peer stays unheard: nothing is said to it."""
+        """Leave the marker, and end the waits. The peer stays unanswered: nothing is sent to it."""
         name = self._directory.name
         sentence = (
-            f"the journal of {name} is older than {name} itself: {what}. Its files were put back from an "
-            f"older copy, or the end of its journal was lost. Put the newest copy back. If there is none, "
-            f"let the peers adopt its work, and bring it back under a new name at the end of the league file."
+            f"the journal of {name} is older than {name} itself: {what}. Its files were restored from an "
+            f"older copy, or the end of its journal was lost. Restore the newest copy. If there is none, "
+            f"let the peers take over its jobs, and add it under a new name at the end of the league file."
         )
         if self._error is None:
             self._error = ForgetfulError(sentence)

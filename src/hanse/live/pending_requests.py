@@ -1,4 +1,4 @@
-"""Requests that wait for a machine's answer: each has a number, which the answer repeats."""
+"""Requests that wait for a machine's reply: each has a number, which the reply repeats."""
 
 import asyncio
 from typing import Final
@@ -6,14 +6,14 @@ from typing import Final
 from hanse.model.effects import JobAccepted, RequestRejected
 
 WAITING_MAX: Final = 200_000
-"""Requests without an answer; further ones are turned away."""
+"""Requests without a reply; further ones are turned away."""
 _COUNTER_BITS: Final = 40
 
 Answer = JobAccepted | RequestRejected
 
 
 class Batch:
-    """Some requests that are answered together."""
+    """Requests that are answered together."""
 
     def __init__(self, count: int) -> None:
         self.answers: list[Answer | None] = [None] * count
@@ -22,7 +22,7 @@ class Batch:
         self._done: asyncio.Future[None] = self._loop.create_future()
 
     def settle(self, index: int, answer: Answer) -> None:
-        """One of them has its answer."""
+        """Set the reply to one request."""
         if self.answers[index] is None:
             self.answers[index] = answer
             self._left -= 1
@@ -30,8 +30,8 @@ class Batch:
                 self._end()
 
     async def wait(self, seconds: float) -> bool:
-        """Whether all had their answers in time. Whoever waits goes on in the turn of the loop after that in
-        which the last answer came, before anything that is asked for behind the answer."""
+        """Wait for all replies; return False if they are late. The waiter resumes in the turn of the loop
+        after the last reply, before anything that is scheduled after the reply."""
         if self._left:
             late = self._loop.call_later(seconds, self._end)
             try:
@@ -46,7 +46,7 @@ class Batch:
 
 
 class _Open:
-    """A request under way, and all who wait for its answer."""
+    """Request without a reply, with its waiters."""
 
     __slots__ = ("client_id", "waiters")
 
@@ -56,22 +56,22 @@ class _Open:
 
 
 class Requests:
-    """The open requests of one run of a daemon. Numbers of earlier runs are never used again, so that an
-    answer that a crash delayed finds nobody instead of somebody else."""
+    """Pending requests of one run of a daemon. Numbers of earlier runs are never used again, so a reply that
+    a crash delayed finds no request instead of a wrong one."""
 
     def __init__(self, epoch: int) -> None:
         self._next = epoch << _COUNTER_BITS
         self._open: dict[int, _Open] = {}
         self._named: dict[str, int] = {}
-        """Client id -> the submission under way that has it."""
+        """Client id -> number of the pending submission."""
 
     @property
     def full(self) -> bool:
-        """Whether no more can be taken."""
+        """True if no more requests can be accepted."""
         return len(self._open) >= WAITING_MAX
 
     def open(self, batch: Batch, index: int, client_id: str = "") -> int:
-        """A number for one request of a batch."""
+        """Return a new number for one request of a batch."""
         self._next += 1
         self._open[self._next] = entry = _Open(client_id)
         entry.waiters.append((batch, index))
@@ -80,21 +80,21 @@ class Requests:
         return self._next
 
     def share(self, batch: Batch, index: int, client_id: str) -> int | None:
-        """Wait for the answer to the submission under way that has this client id; its number, or None if
-        there is none. The machine answers only the latest of equal ones, so no second one is made."""
+        """Wait for the reply to the pending submission with this client id; return its number, or None if
+        there is none. The machine replies only to the latest of equal ones, so no second one is made."""
         number = self._named.get(client_id)
         if number is not None:
             self._open[number].waiters.append((batch, index))
         return number
 
     def answer(self, answer: Answer) -> None:
-        """The machine has answered."""
+        """Give the machine's reply to the waiters."""
         found = self._close(answer.request)
         for batch, index in found.waiters if found is not None else ():
             batch.settle(index, answer)
 
     def drop(self, numbers: list[int], batch: Batch) -> None:
-        """A batch does not wait for these any more."""
+        """Remove a batch from the waiters of these requests."""
         for number in numbers:
             entry = self._open.get(number)
             if entry is not None:

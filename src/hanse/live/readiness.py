@@ -1,7 +1,7 @@
-"""What a member tells whoever started it: how far it has come back from disk, and that it can be reached.
+"""Start report of a member to its parent process: progress of the replay, then readiness.
 
-Lines through a pipe: ``replayed N of M`` now and then, at last ``ready``. Whoever started it may stop
-listening at any time, or never listen: a member goes on living all the same, and never waits for a listener.
+Lines through a pipe: ``replayed N of M`` now and then, at last ``ready``. The parent may stop reading at any
+time, or never read: a member goes on, and never waits for a reader.
 """
 
 import contextlib
@@ -11,22 +11,22 @@ from typing import Final
 
 READY: Final = "ready"
 PAUSE_SECONDS: Final = 1.0
-"""How long a member says nothing between two lines of progress: most are ready before the first."""
+"""Seconds between two lines of progress: most members are ready before the first."""
 LOOK_RECORDS: Final = 256
-"""How many records are replayed between two looks at the clock."""
+"""Records that are replayed between two readings of the clock."""
 
 
 class StartReport:
-    """The member's end of the pipe. ``descriptor``: None if nobody listens."""
+    """Member's end of the pipe. ``descriptor``: None if there is no reader."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
         self._next = time.monotonic() + PAUSE_SECONDS
         if descriptor is not None:
-            os.set_blocking(descriptor, False)  # a listener that is stopped must not stop us
+            os.set_blocking(descriptor, False)  # a reader that is stopped must not stop the member
 
     def replayed(self, done: int, total: int) -> None:
-        """So many of so many records are replayed. Cheap enough to be called for each of them."""
+        """Report the number of replayed records. Cheap enough to be called for each of them."""
         if self._descriptor is None or (done % LOOK_RECORDS and done != total):
             return
         if time.monotonic() >= self._next:
@@ -34,7 +34,7 @@ class StartReport:
             self._next = time.monotonic() + PAUSE_SECONDS
 
     def ready(self) -> None:
-        """The member can be reached: the last word."""
+        """Report that the member can be reached, and close the pipe."""
         if self._descriptor is not None:
             self._tell(f"{READY}\n")
             os.close(self._descriptor)
@@ -42,9 +42,9 @@ class StartReport:
 
     def _tell(self, line: str) -> None:
         assert self._descriptor is not None
-        with contextlib.suppress(BrokenPipeError, BlockingIOError):  # nobody listens, or not now
+        with contextlib.suppress(BrokenPipeError, BlockingIOError):  # no reader, or a full pipe
             os.write(self._descriptor, line.encode("ascii"))
 
 
 SILENT: Final = StartReport(None)
-"""For a member that nobody waits for."""
+"""Report of a member without a reader."""

@@ -1,7 +1,7 @@
-"""How a member comes back: the snapshot, then the journal, then a clock that goes on.
+"""Recovery of a member: the snapshot, then the journal, then a clock that goes on.
 
-What the machine asks for while it takes its past again is not performed: it was, or its links repeat it. It
-is *told* to whoever keeps a read model, which may have missed the end.
+Effects of replayed events are not performed: they were performed before, or the links repeat them.
+``on_replayed`` receives them, because a read model may have missed the last ones.
 """
 
 import logging
@@ -41,23 +41,23 @@ from hanse.security.wall_time import wall_now
 JOURNAL: Final = "journal"
 CLOCK: Final = "clock.json"
 LOSSES: Final = "records-were-lost"
-"""Left by a repair that could not keep everything."""
+"""Marker file of a repair that could not keep every record."""
 FoundAt = Callable[[int, int], None]
 Progress = Callable[[int, int], None]
-"""Hears how many of how many records are replayed."""
+"""Receives the number of replayed records and their total."""
 log: Final = logging.getLogger(__name__)
 decode_event: Final = msgspec.msgpack.Decoder(Event).decode
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """What was found."""
+    """Result of a recovery."""
 
     machine: Replayed
     journal: Journal
     clock: Clock
     replayed: int
     cut: int
-    """Bytes of a torn tail: never acknowledged, now gone."""
+    """Bytes of a torn tail that were cut off; they were never acknowledged."""
 
 
 def recover(
@@ -67,22 +67,22 @@ def recover(
     found_at: FoundAt | None = None,
     progress: Progress | None = None,
 ) -> Recovered:
-    """Bring a machine to the state that its journal tells, and let it go on under these settings.
+    """Restore a machine from its snapshot and journal, and let it go on under these settings.
 
-    ``found_at`` hears, before anything is replayed, between which positions that will be; ``progress``, after
-    each record, how far it is.
+    ``on_range`` receives, before the replay, the positions between which records are replayed;
+    ``on_progress``, after each record, how many are done.
     """
     directory.mkdir(mode=0o711, parents=True, exist_ok=True)
     if (directory / LOSSES).exists():
         raise ForgetfulError(
             f"the journal of {directory.name} was repaired and has lost records: it has forgotten promises "
-            f"that its peers remember. Let them adopt its work, and bring it back under a new name at the "
-            f"end of the league file. (Delete {directory / LOSSES} to start it all the same: it is "
+            f"that its peers remember. Let them take over its jobs, and add it under a new name at the "
+            f"end of the league file. (Delete {directory / LOSSES} to start it anyway: it is "
             f"refused if a peer remembers more of it.)"
         )
     refuse_contradicted(directory)
     refuse_missing(directory, directory / JOURNAL)
-    last_write = _last_write(directory / JOURNAL)  # now: what follows writes the newest block once more
+    last_write = _last_write(directory / JOURNAL)  # before the journal may write its newest block again
     reached = read_reached(directory)
     journal, found = Journal.open(directory / JOURNAL, sought=0 if reached is None else reached.position)
     try:
@@ -105,7 +105,7 @@ def recover(
 
 
 def _replay(past: Past, found: Found, told: Told | None, progress: Progress | None) -> int:
-    """Take the records after the snapshot again; when the last of them happened."""
+    """Replay the records after the snapshot; return the instant of the last one."""
     last_at = 0
     position = found.snapshot_position
     total = len(found.records)
@@ -126,7 +126,7 @@ def _replay(past: Past, found: Found, told: Told | None, progress: Progress | No
 
 
 def _go_on(directory: Path, eras: list[Era], past: Past, settings: Settings, position: int) -> None:
-    """Put today's settings on record if they are new, and carry the state over."""
+    """Record the current settings if they are new, and carry the state over to them."""
     if past.settings != settings:
         reason = objection(past.machine, settings)
         if reason:
@@ -140,5 +140,5 @@ def _go_on(directory: Path, eras: list[Era], past: Past, settings: Settings, pos
 
 
 def _last_write(directory: Path) -> int:
-    """When the journal was last written, by the wall clock in microseconds."""
+    """Return the time of the journal's last write, by the wall clock in microseconds."""
     return max((path.stat().st_mtime_ns // 1_000 for path in directory.glob("*.seg")), default=0)

@@ -1,4 +1,4 @@
-"""A runner's own process, on a machine that is not its warden's."""
+"""Process of a runner on a machine that is not its warden's."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ from hanse.security.identity import Identity, Role
 
 
 class RunnerDaemon(Daemon):
-    """One runner."""
+    """Process of one runner."""
 
     def __init__(self, home: Path, league: League, name: str) -> None:
         self.cluster, entry = league.cluster_of_runner(name)
@@ -29,15 +29,15 @@ class RunnerDaemon(Daemon):
         self.host: RunnerHost | None = None
 
     def peers(self) -> Mapping[str, Peer]:
-        """Its warden alone."""
+        """Return the warden."""
         return {self.cluster.name: peer_of(self.league, Role.WARDEN, self.cluster.name, self.cluster.address)}
 
     def make_limits(self) -> Limits:
-        """What its configuration says."""
+        """Return the context that the configuration gives."""
         return runner_limits(self.league.runner_config(self.cluster, self.identity.name))
 
     async def start(self) -> None:
-        """Ask the backend what it holds, and open a session with the warden."""
+        """Reconcile with the backend, and open a session with the warden."""
         name = self.identity.name
         backend = make_backend(self.cluster, self.directory)
         clock = Clock.resume(self.directory / CLOCK, 0, 0)
@@ -60,7 +60,7 @@ class RunnerDaemon(Daemon):
         self.chore(membership.keep())
 
     async def close(self) -> None:
-        """Let go; what runs goes on under its watchdog."""
+        """Close all; tasks go on under their watchdogs."""
         await super().close()
         if self.host is not None:
             await self.host.close()

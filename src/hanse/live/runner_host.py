@@ -1,7 +1,7 @@
-"""A runner in its shell, with the backend that does the work.
+"""A runner in its shell, with the backend that starts its tasks.
 
-It lives inside its warden's daemon, or in a daemon of its own on another machine. It keeps no journal: its
-truth is the backend. Only the number of its latest start is kept, because sessions must never repeat.
+It lives in its warden's daemon, or in its own daemon on another machine. It has no journal, because the
+backend is authoritative. Only the number of its latest start is stored, because sessions must never repeat.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class RunnerHost:
-    """Drives one runner; what it hears from the backend arrives through ``started`` and ``exited``."""
+    """Driver of one runner. The backend reports through the methods of ``BackendListener``."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class RunnerHost:
         self._started: list[tuple[TaskId, int]] = []
         self._ended: list[AttemptEnd] = []
         self._withheld: dict[int, Resources] | None = {}
-        """What was said before the runner was up; None: it is."""
+        """Withheld capacity reported before the runner was up; None: the runner is up."""
 
     async def start(self) -> None:
-        """Learn what the backend holds, and open a session with the warden."""
+        """Reconcile with the backend, and open a session with the warden."""
         epoch = _next_epoch(self._directory / EPOCH_FILE)
         found = await self.backend.reconcile(self)
         now = self._clock.now()
@@ -65,24 +65,24 @@ class RunnerHost:
         self._shell.take(BackendReported(now, running, found.ended, withheld))
 
     def receive(self, envelope: Envelope) -> None:
-        """A message from the warden."""
+        """Handle a message from the warden."""
         if type(envelope.body) is HistoryQuery:
             self._send(self.runner.answer_history_query(envelope.body.number))
             return
         self._shell.take(MessageReceived(self._clock.now(), envelope))
 
     def started(self, task: TaskId, attempt: int) -> None:
-        """The backend has started an attempt."""
+        """Note that the backend has started an attempt."""
         self._soon()
         self._started.append((task, attempt))
 
     def exited(self, end: AttemptEnd) -> None:
-        """An attempt is over."""
+        """Note that an attempt has ended."""
         self._soon()
         self._ended.append(end)
 
     def withheld(self, node: int, amount: Resources) -> None:
-        """Some of a node is not for the league, or is again. Other runners' nodes are theirs to tell of."""
+        """Handle a change of a node's withheld capacity. Nodes of other runners are ignored."""
         if node not in self._nodes:
             return
         if self._withheld is None:
@@ -91,7 +91,7 @@ class RunnerHost:
             self._withheld[node] = amount
 
     def _soon(self) -> None:
-        """What the backend tells in one turn of the loop is one event."""
+        """Make one event of all that the backend reports in one turn of the loop."""
         if not self._started and not self._ended:
             self._loop.call_soon(self._moved)
 
@@ -115,19 +115,19 @@ class RunnerHost:
         elif isinstance(command, ForgetAttempt):
             self.backend.forget(command.task, command.attempt)
         else:
-            raise AssertionError(f"a runner does not ask for {command}")
+            raise AssertionError(f"a runner has no effect {command}")
 
     async def close(self) -> None:
-        """Let go of the backend; what runs goes on under its watchdog."""
+        """Close the backend; tasks go on under their watchdogs."""
         self._shell.close()
         await asyncio.shield(self.backend.close())
 
 
 def _next_epoch(path: Path) -> int:
-    """The number of this start, on disk before it is used: larger than all before.
+    """Return the number of this start, larger than all before and on disk before it is used.
 
-    It is the time in milliseconds, so that it rises although the file was lost or is an older copy: with a
-    number that it has had, a warden would not hear of the runner again.
+    It is the time in milliseconds, so it rises even if the file was lost or is an older copy: a warden
+    ignores a runner that repeats an old number.
     """
     try:
         last = int(path.read_bytes())

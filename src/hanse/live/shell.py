@@ -1,10 +1,10 @@
-"""The live shell: stamp, journal, handle, perform, and nothing awaits in between.
+"""Live shell: runs a machine on the event loop, and performs its effects when their event is on disk.
 
-Events are taken on the event loop's thread one at a time. A journalled machine's commands wait until the
-journal has its event on disk: everything that was appended meanwhile is written and synced as one group, so
-a busy member pays for few syncs and an idle one answers after a single one. One other thread does it, for
-as long as there is much to write or the disk is slow; a little on a quick disk is written on the spot, which
-takes less time than waking the thread.
+One event at a time: the shell stamps it, lets the machine handle it, and appends it to the journal, with no
+await in between. The effects wait until the event is on disk. All events appended meanwhile are written and
+synced as one group, so a busy member pays for few syncs, and an idle one answers after a single sync. A
+second thread writes while there is much to write or the disk is slow; a few events on a fast disk are written
+on the loop, which takes less time than waking the thread.
 """
 
 import asyncio
@@ -29,34 +29,33 @@ from hanse.model.effects import Effect, JobAccepted, WakeAt
 from hanse.model.events import Event, JobSubmitted, MessageReceived, Tick
 
 UNSAFE_MAX: Final = 50_000
-"""Events whose write has not come back. Beyond half of it new requests are turned away; messages are dropped
-at the whole (their senders repeat them)."""
+"""Events whose write has not returned. Above half of it the shell turns new requests away; at the whole it
+drops messages (their senders repeat them)."""
 SNAPSHOT_EVENTS: Final = 50_000
-"""Events between snapshots: what a restart must replay, about half a second."""
+"""Events between snapshots: the replay of a restart, about half a second."""
 SNAPSHOT_BYTES: Final = 64 << 20
-"""Bytes of records between snapshots, whatever their number: what a restart must replay. A state that is
-larger than this is written when as many bytes of records have come, so that snapshots at most double what is
-written; whoever restarts reads that state anyway."""
+"""Bytes of records between snapshots, whatever their number: the replay of a restart. A larger state is
+written when as many bytes of records have come, so snapshots at most double the bytes written, and a restart
+reads that state anyway."""
 QUICK_SECONDS: Final = 0.002
-"""A write that takes longer was a slow one."""
+"""Longest duration of a fast write."""
 DOUBT_FEW: Final = 8.0
-"""How much doubt about the disk makes the next write the other thread's. A slow write adds as many quick ones
-as it took, a quick one takes one away: a disk that is always slow or stalls is doubted, and a processor that
-was somewhere else now and then is not taken for a slow disk. For that the other thread is no help: it would
-be waited for as long, and twice."""
+"""Score from which the second thread writes. A slow write adds to the score as many fast writes as it took, a
+fast write subtracts one. So a disk that is always slow, or that stalls, gets the thread; a process that is
+not scheduled now and then does not, because the thread would wait as long, and twice."""
 DOUBT_MAX: Final = 64.0
 DOUBT_FIRST: Final = 10.0
-"""Nothing is known of the disk at first."""
+"""Score at the start, when nothing is known of the disk."""
 FEW_EVENTS: Final = 32
-"""Up to so many events are written on the spot."""
+"""Number of events up to which the loop writes them itself."""
 LAZY_SECONDS: Final = 0.05
-"""How long an event may wait for others to share its write, if nothing is to be performed because of it."""
+"""Seconds that an event without effects may wait for others to share its write."""
 CHECK_EVENTS: Final = 10_000
 """Events between two checks of the machine's invariants."""
 ASK_SECONDS: Final = 0.001
-"""How seldom the thread's clock is asked: by so much the longest event may seem longer than it was."""
+"""Seconds between two readings of the thread's clock: the largest error of ``longest_seconds``."""
 ROOM_SECONDS: Final = 1.0
-"""How long to wait before a write that found the disk full is tried again."""
+"""Seconds until a write that found the disk full is tried again."""
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +66,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class Shell:
-    """Runs a machine without a journal: a runner, whose truth is its backend."""
+    """Shell of a machine without a journal: a runner, which rebuilds its state from its backend."""
 
     def __init__(self, machine: Machine, clock: Clock, perform: Perform) -> None:
         self.machine = machine
@@ -80,12 +79,12 @@ class Shell:
         self.closed = False
 
     def take(self, event: Event) -> None:
-        """An event has happened."""
+        """Let the machine handle an event, and perform its effects."""
         if not self.closed:
             self.perform(self.machine.handle(event))
 
     def perform(self, commands: list[Effect]) -> None:
-        """Do what the machine asked for, in order."""
+        """Perform the machine's effects, in order."""
         for command in commands:
             if type(command) is WakeAt:
                 self._wake_at(command.at)
@@ -93,7 +92,7 @@ class Shell:
                 self._perform(command)
 
     def close(self) -> None:
-        """Take nothing more."""
+        """Accept no more events."""
         self.closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -125,7 +124,7 @@ class Shell:
 
 
 class JournalledShell(Shell):
-    """Runs a broker or a warden: nothing is performed before the event that caused it is on disk."""
+    """Shell of a broker or a warden: performs no effect before the event that caused it is on disk."""
 
     def __init__(
         self,
@@ -145,58 +144,58 @@ class JournalledShell(Shell):
         self._unsafe: deque[tuple[int, Event, list[Effect]]] = deque()
         self._committing = False
         self._doubt = DOUBT_FIRST
-        """Whether the disk is a slow one."""
+        """Score of slow writes; see ``SLOW_DISK_SCORE``."""
         self.disk_full = False
-        """Whether the latest write found no room."""
+        """True while the latest write found the disk full."""
         self.filled: Callable[[], None] = lambda: None
-        """Told when that is first so."""
+        """Called when ``disk_full`` becomes true."""
         self._commit_timer: asyncio.Handle | None = None
         self._commit_soon = False
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
-        """Who waits for a position to be on disk, in order."""
+        """Futures of ``wait_durable`` with the positions that they wait for, in order."""
         self._snapshot_due = journal.snapshot_position + SNAPSHOT_EVENTS
         """Counted from the newest snapshot and not from the start: a member that is killed again and again
         must not replay more each time."""
         self._snapshot_bytes_due = max(SNAPSHOT_BYTES, journal.snapshot_bytes)
         self._check_due = journal.position + CHECK_EVENTS
         self.snapshot_allowed: Callable[[], int] = lambda: journal.durable
-        """Up to which position the past is no longer needed: the read model's, at a broker."""
+        """Return the highest position at which a snapshot may be made: at a broker, the read model's
+        position."""
         self._pending_snapshot: tuple[int, bytes] | None = None
         self._asked_at = self._used = 0.0
-        """When the thread's clock was last asked, and what it said, in seconds."""
+        """Time and value of the latest reading of the thread's clock, in seconds."""
         self.longest = 0.0
-        """The most processor time, in seconds, that one event has kept the loop, or a snapshot or check of
-        the state between two events: for so long nobody else was answered."""
+        """Most processor time, in seconds, that one event, snapshot or check has blocked the loop."""
         self._digests = digests.open("ab") if digests is not None else None
         self._submissions: dict[int, int] = {}
-        """Requests to take a job that are not on disk yet -> their positions."""
+        """Submission requests not on disk yet, with their positions."""
         self.performed: Callable[[], None] = lambda: None
-        """Told when all that a write allowed was performed: what was said may leave."""
+        """Called when all effects that a write allows are performed: outgoing messages may be sent."""
         self.promised: Callable[[int], None] = lambda _: None
-        """Told when a job is called accepted because of an event that is not on disk yet."""
+        """Called with the position when an event that is not on disk yet makes a job accepted."""
 
     @property
     def busy(self) -> bool:
-        """Whether the disk is so far behind that new requests should be turned away."""
+        """True if the disk is so far behind that new requests should be turned away."""
         return self.disk_full or len(self._unsafe) * 2 > UNSAFE_MAX
 
     @property
     def full(self) -> bool:
-        """Whether nothing more may be taken until the disk has caught up."""
+        """True if no event may be accepted until the disk has caught up."""
         return len(self._unsafe) >= UNSAFE_MAX or self.journal.is_crowded
 
     def take(self, event: Event) -> None:
-        """Journal an event and hand it over; what comes of it is performed when it is safe."""
+        """Let the machine handle an event, then append the event; its effects wait until it is on disk."""
         if self.closed:
             return
         record = _encode(event)
-        self.journal.ensure_room(len(record))  # what cannot be on record must not have happened
+        self.journal.ensure_room(len(record))  # an event that cannot be journalled must not be handled
         begun = self._begin()
         try:
             commands = self.machine.handle(event)
         except BaseException as error:
-            # A bug of ours: the state is not to be trusted any more, and the event must not come back with
-            # the journal. Nobody was told of anything because of it.
+            # A bug of ours: the state cannot be trusted any more, and the event must not come back with
+            # the journal. It had no effects.
             self._fail(error)
             self.close()
             raise
@@ -210,25 +209,26 @@ class JournalledShell(Shell):
         silent = True
         for command in commands:
             if type(command) is WakeAt:
-                self._wake_at(command.at)  # at once: nobody hears of it, and a tick is an event of its own
+                self._wake_at(command.at)  # at once: it is local, and a tick is an event of its own
             else:
                 silent = False
         if not self._committing:
-            # After the other events of this turn of the loop, so that they share the write. If nobody is told
-            # anything because of this event it can wait longer: if a crash loses it, it never came.
+            # After the other events of this turn of the loop, so that they share the write. An event without
+            # effects can wait longer: if a crash loses it, it never came.
             self._commit_within(LAZY_SECONDS if silent else 0.0)
 
     def _accept_early(self, position: int, commands: list[Effect]) -> None:
-        """Tell a submitter at once that the standby has the job: it is on disk there and, since before it was
-        sent there, here. That this broker knows so is worth no wait: after a crash it would ask again. The
-        write is asked for behind this, so the answer leaves first (see ``requests.Batch.wait``)."""
+        """Answer a submitter at once when the standby has the job. The job is on the standby's disk and,
+        since before it was sent there, on this one. The acknowledgement need not be durable: after a crash
+        this broker asks again. The write is requested later, so the answer leaves first (see
+        ``RequestBatch.wait``)."""
         for command in commands:
             if type(command) is JobAccepted and command.request not in self._submissions:
-                self._perform(command)  # and once more when this event is safe, which changes nothing
+                self._perform(command)  # and again when this event is durable, which changes nothing
                 self.promised(position)
 
     async def safe(self) -> None:
-        """Wait until all that was taken so far is on disk."""
+        """Wait until all events handled so far are on disk."""
         if self.journal.durable < self.journal.position:
             waiter: asyncio.Future[None] = self.loop.create_future()
             self._waiters.append((self.journal.position, waiter))
@@ -237,10 +237,10 @@ class JournalledShell(Shell):
             await waiter
 
     def _commit_within(self, seconds: float) -> None:
-        """Write at the latest in so many seconds."""
+        """Schedule the next write, at most so many seconds from now."""
         if self._commit_timer is not None:
             if self._commit_soon or seconds:
-                return  # it will not be later: all that may wait wait equally long
+                return  # already scheduled no later: all delayed writes wait equally long
             self._commit_timer.cancel()
         self._commit_soon = not seconds
         call = self.loop.call_soon if self._commit_soon else partial(self.loop.call_later, seconds)
@@ -266,7 +266,7 @@ class JournalledShell(Shell):
         self._committed(durable, seconds)
 
     def _write(self) -> tuple[int, float]:
-        """Write and sync; the last position that is safe now, and how long it took."""
+        """Write and sync; return the last durable position and the seconds that it took."""
         begun = time.monotonic()
         return self.journal.commit(), time.monotonic() - begun
 
@@ -290,29 +290,29 @@ class JournalledShell(Shell):
         self._committed(*future.result())
 
     def _await_room(self, error: JournalFull) -> None:
-        """The disk is full: nothing is performed until there is room, which is looked for again and again.
+        """Perform nothing until the full disk has space, and try the write again.
 
-        What is taken meanwhile waits with the rest, ``UNSAFE_MAX`` events at most.
+        Events accepted meanwhile wait with the rest, ``UNCOMMITTED_MAX`` at most.
         """
         if not self.disk_full:
             self.disk_full = True
             self.filled()
-            log.error("the disk is full; waiting for room: %s", error)
+            log.error("the disk is full; waiting for free space: %s", error)
         self._commit_timer = self.loop.call_later(ROOM_SECONDS, self._commit)
 
     def _tick(self) -> None:
-        """Take no time either while nothing more may be taken: it is taken when the disk has caught up."""
+        """Delay the tick while no event may be accepted."""
         if self.full:
             self._timer = self.loop.call_later(ROOM_SECONDS, self._tick)
         else:
             super()._tick()
 
     def _committed(self, durable: int, seconds: float) -> None:
-        """All up to a position is on disk: what came of it may be performed."""
+        """Perform the effects of all events up to a durable position."""
         self._judge_disk(seconds)
         if self.disk_full:
             self.disk_full = False
-            log.warning("there is room on the disk again; everything goes on")
+            log.warning("the disk has free space again; everything goes on")
         unsafe = self._unsafe
         safe: list[tuple[int, Event, list[Effect]]] = []
         while unsafe and unsafe[0][0] <= durable:
@@ -339,15 +339,15 @@ class JournalledShell(Shell):
         self._keep_house()
 
     def _judge_disk(self, seconds: float) -> None:
-        """Whose the next writes are, after one that took so long."""
+        """Decide from the duration of a write which thread does the next ones."""
         if seconds > QUICK_SECONDS:
             self._doubt = min(self._doubt + seconds / QUICK_SECONDS, DOUBT_MAX)
         else:
             self._doubt = max(self._doubt - 1.0, 0.0)
 
     def _begin(self) -> float:
-        """The time now, in seconds. The thread's own clock is dear to ask: now and then is enough, because
-        time on the clock of the wall is at least as long."""
+        """Return the time now, in seconds. Reading the thread's own clock is expensive, so it is read only
+        now and then; elapsed time is an upper bound of processor time."""
         now = time.perf_counter()
         if now - self._asked_at > ASK_SECONDS:
             self._asked_at, self._used = now, time.thread_time()
@@ -383,12 +383,12 @@ class JournalledShell(Shell):
     def _snapshot_taken(self, future: "Future[None]") -> None:
         error = future.exception()
         if isinstance(error, JournalFull):
-            log.warning("no snapshot was made: %s", error)  # the journal has all of it; the next one is tried
+            log.warning("no snapshot was made: %s", error)  # the journal has all events
         elif error is not None and not self.closed:
             self.loop.call_soon_threadsafe(self._fail, error)
 
     def close(self) -> None:
-        """Take nothing more; what is on disk is complete, what is not was never acted on."""
+        """Accept no more events. What is on disk is complete; what is not had no effects."""
         super().close()
         if self._commit_timer is not None:
             self._commit_timer.cancel()

@@ -1,6 +1,6 @@
-"""What a member that comes back from disk tells at level warning, because somebody should look at it.
+"""Warnings at the start of a member about the state of its directory.
 
-None of it keeps a member from starting: each has an innocent explanation too.
+None of them keeps a member from starting: each has a harmless explanation too.
 """
 
 from pathlib import Path
@@ -11,26 +11,25 @@ from hanse.model.ids import SECOND
 
 
 def start_warnings(directory: Path, position: int, cut: int, last_write: int, wall: int) -> list[str]:
-    """Sentences about what was found in a member's directory.
+    """Return sentences about the state of a member's directory.
 
-    ``position`` is the last record of its journal, ``cut`` the bytes of a torn tail, ``last_write`` when the
-    journal was last written and ``wall`` what the clock shows, both in microseconds since 1970.
+    ``position`` is the last record of its journal, ``cut_bytes`` the size of a torn tail, ``last_write`` the
+    time of the journal's last write and ``wall`` the time of the clock, both in microseconds since 1970.
     """
     found = []
     if position and not (directory / ERAS).exists():
         found.append(
-            f"{directory / ERAS} is gone, which told under which settings the journal was written: it is "
-            "read under those of today. If the league file was changed since then, restore that file"
+            f"{directory / ERAS} is missing: the journal is read under the present settings, not under those "
+            "that it was written under. If the league file was changed since then, restore that file"
         )
     if cut:
         found.append(
             f"{cut} bytes at the end of the journal were not completely written and are cut off. After a "
-            "power cut that is as it should be, and nothing that was acknowledged is gone; at any other time "
-            "have the disk checked"
+            "power cut that is normal, and no acknowledged record is lost. At any other time check the disk"
         )
     if last_write - wall > APART_MAX:
         found.append(
-            f"the journal was last written {(last_write - wall) // SECOND} s later than it is now by the "
-            "clock of this machine: set the clock"
+            f"the journal was last written {(last_write - wall) // SECOND} s later than the present "
+            "time of this machine's clock: set the clock"
         )
     return found

@@ -1,7 +1,7 @@
-"""A member's look at the wall clock of its machine, which others judge its certificate by.
+"""Check of the machine's wall clock, because peers judge certificates by theirs.
 
-No machine's decision depends on the wall clock. But a member whose clock is wrong refuses the others'
-certificates, and they refuse its own: whoever looks for the reason should find it in the log.
+No machine's decision depends on the wall clock. But a member with a wrong clock refuses the others'
+certificates, and they refuse its own: the log should say why.
 """
 
 import asyncio
@@ -15,19 +15,19 @@ from hanse.security.certificate_fields import Certificate
 from hanse.security.wall_time import wall_now
 
 LOOK_SECONDS: Final = 30.0
-"""Between two looks."""
+"""Seconds between two checks."""
 APART_MAX: Final = 60 * SECOND
-"""By how much a clock may be corrected without a word."""
+"""Step of the clock, in microseconds, up to which nothing is logged."""
 log: Final = logging.getLogger(__name__)
 
 
 def steady_now() -> int:
-    """Microseconds of a clock that nobody sets, and that runs while the machine sleeps."""
+    """Return microseconds of a clock that nobody sets, and that runs while the machine sleeps."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000
 
 
 class WallWatch:
-    """Notices that the wall clock was set, or cannot be right by the member's own certificate."""
+    """Check whether the wall clock was set, or contradicts the member's own certificate."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class WallWatch:
         self._told = ""
 
     def look(self) -> list[str]:
-        """What is to be told now, in sentences; each thing once."""
+        """Return new findings as sentences, each once."""
         found = []
         wall = self._wall()
         apart = wall - self._steady()
@@ -59,7 +59,7 @@ class WallWatch:
         return found
 
     async def keep(self) -> None:
-        """Look for as long as the daemon lives."""
+        """Check for as long as the daemon lives."""
         while True:
             for sentence in self.look():
                 log.warning("%s", sentence)
@@ -70,7 +70,7 @@ def _doubt(certificate: Certificate, wall: int) -> str:
     if wall < certificate.not_before:
         return (
             "by the clock of this machine the certificate of this member is not valid yet, so the clock is "
-            "behind: set it, because until then this member refuses the others"
+            "behind. Set it: until then this member refuses the others"
         )
     if wall > certificate.not_after:
         return (

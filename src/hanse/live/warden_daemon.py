@@ -1,4 +1,4 @@
-"""A warden's process: its machine behind the shell, the runner of the nodes on this machine, its door."""
+"""Process of a warden: the machine in its shell, the runner of this machine's nodes, the HTTPS server."""
 
 import logging
 import secrets
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class WardenDaemon(Daemon):
-    """One cluster's authority and its own runner."""
+    """Process of one cluster's warden, with the runner of the nodes on its machine."""
 
     def __init__(
         self, home: Path, league: League, name: str, digests: bool = False, founding: bool = False
@@ -57,7 +57,7 @@ class WardenDaemon(Daemon):
         self.host: RunnerHost | None = None
 
     def peers(self) -> Mapping[str, Peer]:
-        """Every broker, and the runners on other machines."""
+        """Return every broker, and the runners on other machines."""
         league = self.league
         brokers = {
             entry.name: peer_of(league, Role.BROKER, entry.name, entry.address)
@@ -70,11 +70,11 @@ class WardenDaemon(Daemon):
         return {**brokers, **runners}
 
     def make_limits(self) -> Limits:
-        """What its configuration says."""
+        """Return the context that the configuration gives."""
         return warden_limits(self.league.warden_config(self.identity.name))
 
     def _know(self, entry: ClusterEntry) -> None:
-        """The cluster's nodes are known now."""
+        """Use the cluster with the nodes that were discovered."""
         if entry is self.entry:
             return
         others = tuple(entry if other.name == entry.name else other for other in self.league.clusters)
@@ -84,7 +84,7 @@ class WardenDaemon(Daemon):
         self.limits.nodes, self.limits.runners = len(config.nodes), warden_limits(config).runners
 
     async def start(self) -> None:
-        """Come back from disk, ask the backend what it holds, open the door, then take part."""
+        """Recover from disk, reconcile with the backend, start the HTTPS server, then begin to take part."""
         self._know(await take_stock(self.entry, self.directory))
         settings = WardenSettings(self.league.warden_config(self.identity.name))
         recovered = recover(self.directory, settings, progress=self.report.replayed)
@@ -129,7 +129,7 @@ class WardenDaemon(Daemon):
         self.chore(DiskGuard(self.machine, shell, DiskSpace(self.directory)).keep())
 
     def _unfinished(self) -> int:
-        """Attempts that run, and ends that their broker has not taken."""
+        """Count attempts that run, and ends that their broker has not acknowledged."""
         return self.machine.attempts + len(self.machine.attempt_tracker.unacked_ends)
 
     def _objection(self, league: League) -> str:
@@ -137,11 +137,11 @@ class WardenDaemon(Daemon):
         if problem is not None:
             return problem
         if not league.cluster(self.identity.name).nodes:
-            return ""  # the backend says what there is, when the warden starts
+            return ""  # the backend reports the nodes when the warden starts
         return objection(self.machine, settings_of(league, self.identity.name))
 
     async def close(self) -> None:
-        """Let go: the door first, the journal last. What runs goes on."""
+        """Close the HTTPS server first and the journal last. Tasks go on."""
         await super().close()
         if self.host is not None:
             await self.host.close()
@@ -169,4 +169,4 @@ class WardenDaemon(Daemon):
             if command.envelope.target not in self._past.unheard:
                 self.send(command.envelope)
         else:
-            assert type(command) is RecordDecision, f"a warden does not ask for {command}"
+            assert type(command) is RecordDecision, f"a warden has no effect {command}"

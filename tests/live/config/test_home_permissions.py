@@ -217,7 +217,7 @@ def test_what_cannot_be_looked_at_is_told(home: Home) -> None:
     done = subprocess.run(
         [sys.executable, "-c", script, str(home.path)], capture_output=True, text=True, check=True
     )
-    assert "cannot be looked at by nobody: Permission denied" in done.stdout
+    assert "cannot be checked by nobody: Permission denied" in done.stdout
 
 
 @pytest.mark.parametrize("words", [["up"], ["broker", "b1"], ["warden", "north"], ["runner", "r1"]])

@@ -85,7 +85,7 @@ def test_members_come_change_and_go_by_commands_while_jobs_run() -> None:
             lands_on(live, "west", "broker-4", count=6)
 
             refused = hand.types("hanse league retire south", ExitCode.FAILED)
-            assert "south takes work" in refused
+            assert "south accepts work" in refused
             assert "hanse drain south --wait" in refused
             jobs += [submitted(live, {**LONG, "count": 40, "client_id": "last"}, "broker-2")]
             hand.types("hanse league retire broker-2")

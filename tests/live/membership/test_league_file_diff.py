@@ -31,7 +31,7 @@ def league(text: str = TEXT) -> League:
         (TEXT.replace("name: b2", "name: b3"), "the broker b2 is not at its place"),
         (TEXT.replace("count: 2", "count: 1"), "north has 1 nodes in the new file and 2 now"),
         (TEXT.replace("name: north", "retired: true, name: north"), "no cluster would be left"),
-        (TEXT + WEST.replace("10.0.0.4:2", "10.0.0.4:0"), "west needs an address and a door with a port"),
+        (TEXT + WEST.replace("10.0.0.4:2", "10.0.0.4:0"), "west needs 'address' and 'door' with a port"),
     ],
 )
 def test_what_may_follow(text: str, problem: str) -> None:

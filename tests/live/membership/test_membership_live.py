@@ -120,7 +120,7 @@ def test_a_cluster_comes_and_another_goes_while_jobs_run() -> None:
 
             refused = live.broker("b1").raw("POST", "/v1/league/file", {"text": retired(live, "south")})
             assert refused[0] == 409
-            assert b"south takes work" in refused[1]
+            assert b"south accepts work" in refused[1]
             live.cluster("south").ask("POST", "/v1/drain", {"whole": True, "drain": True})
             until(lambda: tried(live, "south") == 200, "south is drained")
             live.broker("b1").ask("POST", "/v1/league/file", {"text": retired(live, "south")})

@@ -44,8 +44,8 @@ def problem(name: str, is_open: bool = False, **answers: FileStanding) -> str:
 
 
 def test_a_cluster_that_is_needed_stays() -> None:
-    assert problem("south", True, south=standing()) == "south takes work"
-    assert problem("south") == "south does not say what runs there: it is away"
+    assert problem("south", True, south=standing()) == "south accepts work"
+    assert problem("south") == "south does not report its tasks: it is away"
     assert problem("south", south=standing(2)).startswith("2 tasks run in south, or have ended")
     assert problem("south", south=standing()) == ""
 
@@ -55,9 +55,9 @@ def test_a_cluster_that_alone_knows_an_heir_stays() -> None:
     assert problem("south", south=here, north=standing(b1=3), east=standing(b2=5)) == ""
     assert problem("south", south=here, north=standing(b1=3, b2=6)) == "", "a later heir counts as well"
     assert problem("south", south=here, north=standing(b1=3, b2=4)) == (
-        "no other cluster knows the present heirs of b2"
+        "no other cluster knows the present standbys of b2"
     )
-    assert problem("south", south=here) == "no other cluster knows the present heirs of b1, b2"
+    assert problem("south", south=here) == "no other cluster knows the present standbys of b1, b2"
 
 
 def test_a_broker_that_has_told_all_or_is_away_may_go() -> None:
@@ -86,5 +86,5 @@ def test_a_broker_with_jobs_that_nobody_has_stays() -> None:
         own = asyncio.run(broker_problem(cast(Membership, told), "b1", True))
     finally:
         retirement.TELL_SECONDS = before  # type: ignore[misc]
-    assert found == "7 jobs and messages of b2 are with no other broker yet"
-    assert own == "1 jobs and messages of b1 are with no other broker yet"
+    assert found == "7 jobs and messages of b2 have no copy at another broker yet"
+    assert own == "1 jobs and messages of b1 have no copy at another broker yet"

@@ -1,1 +1,1 @@
-"""Certificate authority at work: its short-lived process, who asks it, and its copies at brokers."""
+"""Certificate authority: its short-lived process, the client of that process, and its copies at brokers."""

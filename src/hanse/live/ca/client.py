@@ -1,4 +1,4 @@
-"""Asking the notary (``live.ca.process``) from a daemon: a process of its own for as long as it takes."""
+"""Client of the CA process (``live.ca.process``): starts one for each request of a daemon."""
 
 import asyncio
 import sys
@@ -11,13 +11,13 @@ from hanse.live.child_stdin import child_input
 
 NOTARY_SECONDS_MAX: Final = 60.0
 AT_ONCE_MAX: Final = 2
-"""Notaries at work at the same time; further requests wait for their turn."""
+"""CA processes at the same time; further requests wait."""
 
 _turn: Final = asyncio.Semaphore(AT_ONCE_MAX)
 
 
 async def ask(verb: str, home: Path, given: dict[str, object]) -> dict[str, Any]:
-    """The notary's answer; ``OSError`` says why there is none."""
+    """Run a CA process and return its answer; ``OSError`` says why there is none."""
     async with _turn:
         with child_input(msgspec.json.encode(given)) as stdin:
             process = await asyncio.create_subprocess_exec(
@@ -35,6 +35,6 @@ async def ask(verb: str, home: Path, given: dict[str, object]) -> dict[str, Any]
             raise OSError(f"no certificate within {NOTARY_SECONDS_MAX:.0f} s") from None
     if process.returncode:
         lines = complaint.decode(errors="replace").strip().splitlines()
-        raise OSError(lines[-1] if lines else f"the notary ended with status {process.returncode}")
+        raise OSError(lines[-1] if lines else f"the CA process ended with status {process.returncode}")
     result: dict[str, Any] = msgspec.json.decode(answer)
     return result

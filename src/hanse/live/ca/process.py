@@ -1,22 +1,22 @@
-"""The notary: a short-lived process that makes keys and certificates; no daemon need load the library.
+"""CA process: a short-lived process that makes keys and certificates, so that no daemon loads the library.
 
 ``python -m hanse.live.ca.process enrol|renew|own|fetch HOME``. It reads one JSON document from standard input
 and writes one to standard output: the result, or ``{"code", "refused"}``.
 
-* ``enrol``: a newcomer's request and token (``csr``, ``token``) become its first certificate.
-* ``renew``: the next certificate of whoever the daemon's door has recognised (``csr``, ``identity``; when the
-  present one was issued: ``issued``).
-* ``own``: the next certificate of a member or person of this machine (``directory``), from the authority in
-  its home or, where there is none, from a broker's door. ``anew``: also if it was revoked.
-* ``fetch``: the authority's key, from another broker's door, for the broker of this machine (``directory``).
+* ``enrol``: make the first certificate of a newcomer from its request and token (``csr``, ``token``).
+* ``renew``: make the next certificate of a holder that the daemon's HTTPS server has authenticated (``csr``,
+  ``identity``, and the time of the present certificate: ``issued``).
+* ``own``: get the next certificate of a member or person of this machine (``directory``), from the authority
+  in its home or, if there is none, from a broker. ``anew``: also if the present one was revoked.
+* ``fetch``: get the authority's key from another broker, for the broker of this machine (``directory``).
 
-What a person holds leads to a certificate only if it was not revoked. The list is read here once more, beside
-the authority, and the certificate counts as later than what is on it: if somebody is revoked while this is at
-work, what it makes counts as revoked too, because it takes less than the clocks' minute. A list that cannot
-be read stops the certificates of people, not those of members.
+A person gets a certificate only if the present one is not revoked. The revocation list is read here once
+more, beside the authority, and the new certificate counts as later than its entries: if a person is revoked
+at the same time, the new certificate is revoked too, because the process takes less than the clocks' minute.
+A list that cannot be read stops the certificates of people, not those of members.
 
 A member's certificate names the hosts at which the league file has it listen: members know each other by
-name, but Prometheus and curl go by the host.
+name, but Prometheus and curl check the host.
 """
 
 import http.client
@@ -43,12 +43,11 @@ from hanse.security.wall_time import wall_now
 ANSWER_BYTES_MAX: Final = 1 << 20
 DOOR_SECONDS_MAX: Final = 10.0
 LOOPBACK: Final = ("localhost", "127.0.0.1")
-"""Named in every certificate, for whoever asks on the member's own machine."""
+"""Hosts in every certificate, for clients on the member's own machine."""
 
 
 def main() -> int:
-    """Do one thing and end; the status is 0 also for a refusal of a stranger's wish, which is an
-    answer."""
+    """Run one command and return the exit status, which is 0 also if a request was refused."""
     verb, home = sys.argv[1], Home(Path(sys.argv[2]))
     given: dict[str, Any] = msgspec.json.decode(sys.stdin.buffer.read())
     answer = {"enrol": _enrol, "renew": _renew, "own": own, "fetch": fetch}[verb](home, given)
@@ -67,7 +66,7 @@ def _enrol(home: Home, given: dict[str, Any]) -> dict[str, str] | Refusal:
 
     certificate = enrol(authority, book, given["csr"], given["token"], until=until)
     identity = None if isinstance(certificate, Refusal) else read_certificate(certificate).identity
-    if identity is not None and identity.role.member:  # now that we know who it is
+    if identity is not None and identity.role.member:  # now that its identity is known
         certificate = renew(authority, identity, given["csr"], _hosts(home, identity))
     if isinstance(certificate, Refusal):
         return certificate
@@ -77,7 +76,7 @@ def _enrol(home: Home, given: dict[str, Any]) -> dict[str, str] | Refusal:
 
 def _renew(home: Home, given: dict[str, Any]) -> dict[str, str] | Refusal:
     identity = parse_identity(given["identity"])
-    assert identity is not None, "the door has recognised whoever asks"
+    assert identity is not None, "the HTTPS server has authenticated the holder"
     certificate = _next(home, Authority.open(home.authority), identity, given["csr"], given["issued"])
     return certificate if isinstance(certificate, Refusal) else {"certificate": certificate}
 
@@ -85,7 +84,7 @@ def _renew(home: Home, given: dict[str, Any]) -> dict[str, str] | Refusal:
 def _next(
     home: Home, authority: Authority, identity: Identity, csr: str, issued: int | None
 ) -> str | Refusal:
-    """The next certificate of a holder whose present one was issued then; None: whenever that was."""
+    """Return the next certificate. ``issued``: time of the present one; None: skip the revocation check."""
     until = _revoked_until(home, identity.role, identity.name)
     if issued is not None and issued <= until:
         return Refusal(Reason.REVOKED, f"the certificate of {identity.role} {identity.name} was revoked")
@@ -93,17 +92,17 @@ def _next(
 
 
 def _revoked_until(home: Home, role: Role, name: str) -> int:
-    """Up to when what somebody was given is revoked; negative: nothing is, as for every member."""
+    """Return the time up to which certificates are revoked; negative: none, as for every member."""
     if role.member:
         return -1
     try:
         return revoked_until(home.path, name, wall_now())
     except RevokedError as error:
-        raise SystemExit(f"whether {name} is revoked cannot be said: {error}") from None
+        raise SystemExit(f"cannot check whether {name} is revoked: {error}") from None
 
 
 def own(home: Home, given: dict[str, Any]) -> dict[str, str]:
-    """The next certificate of somebody of this machine; ``SystemExit`` says why there is none."""
+    """Renew the certificate of a member or person of this machine; ``SystemExit`` says why it failed."""
     credentials = Credentials(Path(given["directory"]))
     present = credentials.certificate()
     identity, anew = present.identity, bool(given.get("anew"))
@@ -114,7 +113,7 @@ def own(home: Home, given: dict[str, Any]) -> dict[str, str]:
         certificate = _next(home, authority, identity, request(key), None if anew else present.issued)
     except AuthorityError as error:
         if anew:
-            raise SystemExit(f"only in the home of a broker can that be done: {error}") from None
+            raise SystemExit(f"this can be done only in the home of a broker: {error}") from None
         certificate = _renewed_by_broker(home, credentials, identity, request(key))
     if isinstance(certificate, Refusal):
         raise SystemExit(certificate.detail)
@@ -125,7 +124,7 @@ def own(home: Home, given: dict[str, Any]) -> dict[str, str]:
 
 
 def _hosts(home: Home, identity: Identity) -> list[str]:
-    """The hosts for a holder's certificate; a person has none, and what is no host's name is left out."""
+    """Return the hosts for a holder's certificate; a person has none, and invalid host names are left out."""
     if not identity.role.member:
         return []
     hosts = dict.fromkeys((*LOOPBACK, *load(home.league_file).hosts_of(identity.name)))
@@ -138,13 +137,13 @@ def _renewed_by_broker(home: Home, credentials: Credentials, identity: Identity,
     wish = msgspec.json.encode({"csr": csr})
     for _, answer in _answers(home, credentials, identity, "POST", "/v1/renew", wish, troubles):
         return str(answer["certificate"])
-    raise SystemExit(troubles[-1] if troubles else "no broker could be asked")
+    raise SystemExit(troubles[-1] if troubles else "there is no other broker")
 
 
 def fetch(home: Home, given: dict[str, Any]) -> dict[str, str]:
-    """Copy the authority of another broker; ``SystemExit`` says why there is none.
+    """Copy the authority from another broker; ``SystemExit`` says why it failed.
 
-    The answer is believed only if it is the key of the very authority that this broker trusts already.
+    The key is accepted only if it belongs to the authority that this broker trusts already.
     """
     credentials = Credentials(Path(given["directory"]))
     identity = credentials.certificate().identity
@@ -164,8 +163,7 @@ def _answers(
     home: Home, credentials: Credentials, identity: Identity, verb: str, path: str, body: bytes | None,
     troubles: list[str],
 ) -> Iterator[tuple[str, dict[str, Any]]]:  # fmt: skip
-    """What other brokers' doors answer, one after the other, with their names; ``troubles`` gets a line for
-    each that has no answer."""
+    """Yield the name and answer of each other broker; add a line to ``problems`` for each without one."""
     for broker in load(home.league_file).serving_brokers:
         expected = Identity(identity.league, Role.BROKER, broker.name)
         if expected == identity:

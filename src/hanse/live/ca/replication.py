@@ -1,8 +1,7 @@
-"""How every broker comes to have the league's authority, so that none depends on the machine of the founder.
+"""Replication of the authority to every broker, so that none depends on the machine of the founder.
 
-A broker without it asks the other brokers' doors for its key, when it starts and again after pauses that
-grow, until it has it. The notary does the asking, the checking and the writing: the key is not in this
-process.
+A broker without the authority asks the other brokers for its key, at its start and after growing pauses,
+until it has it. The CA process asks, checks and writes: the key is not in this process.
 """
 
 import asyncio
@@ -15,12 +14,12 @@ from hanse.security.home import Home
 
 PAUSE_SECONDS_FIRST: Final = 0.5
 PAUSE_SECONDS_MAX: Final = 300.0
-"""Between two attempts; each is a process of its own for a moment."""
+"""Longest pause between two attempts; each starts a process for a moment."""
 log: Final = logging.getLogger(__name__)
 
 
 class Host(Protocol):
-    """What this needs of its daemon."""
+    """Daemon, as far as ``AuthorityCopy`` needs it."""
 
     home: Path
     directory: Path
@@ -31,25 +30,25 @@ class Host(Protocol):
 
 
 class AuthorityCopy:
-    """One broker's copy of the authority."""
+    """Copy of the authority at one broker."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._home = Home(host.home)
 
     async def obtain(self) -> None:
-        """Come back when this broker's home has the authority."""
+        """Return when this broker's home has the authority."""
         pause, told = PAUSE_SECONDS_FIRST, ""
         while not self._home.has_authority:
             try:
                 found = await client.ask("fetch", self._host.home, {"directory": str(self._host.directory)})
             except OSError as error:
                 self._host.count("authority_not_fetched")
-                if str(error) != told:  # else the same line would be there every few minutes
+                if str(error) != told:  # else the log repeats the line every few minutes
                     told = str(error)
-                    log.warning("this broker cannot issue certificates, without the authority yet: %s", error)
+                    log.warning("this broker cannot issue certificates yet, it has no authority: %s", error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, PAUSE_SECONDS_MAX)
                 continue
             self._host.count("authority_fetched")
-            log.warning("this broker has the authority now: its key was given by %s", found["source"])
+            log.warning("this broker has the authority now, with the key from %s", found["source"])

@@ -1,1 +1,1 @@
-"""Configuration of members: league file, home, nodes, and the settings of earlier lives."""
+"""Configuration of members: league file, home, nodes, and the history of their settings."""

@@ -1,9 +1,8 @@
-"""Under which settings a member has lived its past.
+"""History of a member's settings, so that a journal is replayed under the settings it was written under.
 
-A journal replays to the same state only under the settings it was written under. So every change of them is
-put on record with the position in the journal after which it counts, and a replay changes its machine at the
-same place: the state is carried over into a machine with the new settings. What would lose something that
-the old ones promised is refused when the member starts.
+Other settings give another state. So every change is recorded with the journal position after which it holds,
+and a replay changes its machine at the same position: the state is carried over into a machine with the new
+settings. Settings that would break a promise made under the old ones are refused when the member starts.
 """
 
 from pathlib import Path
@@ -26,13 +25,13 @@ ERAS: Final = "eras.json"
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, tag="broker"):
-    """All that decides what a broker does with its events."""
+    """Settings that decide what a broker does with its events."""
 
     config: BrokerConfig
     policy: Policies
 
     def machine(self) -> Broker:
-        """A broker with these settings."""
+        """Make a broker with these settings."""
         policy = self.policy
         return Broker(
             self.config,
@@ -44,12 +43,12 @@ class BrokerSettings(msgspec.Struct, frozen=True, tag="broker"):
 
 
 class WardenSettings(msgspec.Struct, frozen=True, tag="warden"):
-    """The same for a warden."""
+    """Settings that decide what a warden does with its events."""
 
     config: WardenConfig
 
     def machine(self) -> Warden:
-        """A warden with these settings."""
+        """Make a warden with these settings."""
         return Warden(self.config)
 
 
@@ -58,14 +57,14 @@ Replayed = Broker | Warden
 
 
 class Era(msgspec.Struct, frozen=True):
-    """Settings, and the record after which they count."""
+    """Settings, and the number of the record after which they hold."""
 
     after: int
     settings: Settings
 
 
 class Past:
-    """A member's machine on its way through its past: at each boundary it goes on with the next settings."""
+    """Replay of a member's machine, which changes to the next settings at each recorded position."""
 
     def __init__(self, eras: list[Era], position: int, snapshot: bytes | None) -> None:
         self._left = [era for era in eras if era.after > position]
@@ -77,36 +76,36 @@ class Past:
             self.machine.restore(snapshot)
 
     def reached(self, position: int) -> None:
-        """The record of this number has been taken."""
+        """Change the settings if the next ones hold after this record."""
         while self._left and self._left[0].after <= position:
             self.change(self._left.pop(0).settings)
 
     def change(self, settings: Settings) -> None:
-        """Go on under other settings."""
+        """Carry the state over into a machine with other settings."""
         state = self.machine.dump()
         self.settings, self.machine = settings, settings.machine()
         self.machine.restore(state)
 
 
 def settings_of(league: League, member: str) -> Settings:
-    """What the league file says today."""
+    """Return the settings that the league file gives a member now."""
     if any(entry.name == member for entry in league.brokers):
         return BrokerSettings(league.broker_config(member), league.policy)
     return WardenSettings(league.warden_config(member))
 
 
 def read_eras(directory: Path, today: Settings) -> list[Era]:
-    """The settings on record; a member that has none yet has always lived under today's."""
+    """Return the recorded settings; a member without a record has always had the current ones."""
     try:
         return _decode((directory / ERAS).read_bytes())
     except FileNotFoundError:
         return [Era(0, today)]
     except msgspec.MsgspecError as error:
-        raise LeagueError(f"{directory / ERAS} is not as it was written: {error}") from None
+        raise LeagueError(f"{directory / ERAS} is damaged: {error}. Restore it from a backup") from None
 
 
 def write_eras(directory: Path, eras: list[Era]) -> None:
-    """Put them on record, durably."""
+    """Write the recorded settings durably."""
     replace(directory / ERAS, _encode(eras), PRIVATE)
 
 
@@ -115,7 +114,7 @@ _decode: Final = msgspec.json.Decoder(list[Era]).decode
 
 
 def objection(machine: Replayed, settings: Settings) -> str:
-    """Why a machine's state cannot be carried over into these settings; empty if it can."""
+    """Return why a machine's state cannot be carried over into these settings; empty if it can."""
     if isinstance(machine, Broker) and isinstance(settings, BrokerSettings):
         return _broker_objection(machine.config, settings.config)
     assert isinstance(machine, Warden), "a member changes its settings, not its role"

@@ -1,10 +1,10 @@
-"""Whether somebody else could change a league's home: who writes its file or its keys commands its members.
+"""Check that no other user can change a league's home: its league file and keys control the members.
 
-Checked before anything is started: the home, what is ours in it, and the directories above it belong to
-us or to root, and nobody else may write them. A directory above that is sticky, as ``/tmp`` is, will do.
-The same for what a runner keeps of its tasks (records, output, the memory of watchdogs, locks), also where a
-backend keeps it elsewhere. The working directories of tasks are not looked into: they belong to whoever runs
-them, and so does what the account of a Slurm backend writes in the shared directory.
+Before anything is started: the home, our files in it, and the directories above it belong to us or to root,
+and no other user may write them. A sticky directory above, such as ``/tmp``, is allowed. The same holds for
+the files that a runner keeps of its tasks (records, output, state of watchdogs, locks), also where a backend
+keeps them elsewhere. The working directories of tasks are not checked, because they belong to the users of
+the tasks; nor is what the account of a Slurm backend writes in the shared directory.
 """
 
 import grp
@@ -23,38 +23,38 @@ if TYPE_CHECKING:
     from hanse.live.config.league import BackendEntry, League
 
 SAFE_UMASK: Final = 0o022
-"""Nobody else may write what we make."""
+"""Mask that lets no other user write our files."""
 _JOURNAL: Final = "journal"
 _TASKS: Final = "tasks"
-"""Where a runner keeps its tasks, in its member's directory or elsewhere (``backends.make``)."""
+"""Directory of a runner's tasks, in its member's directory or elsewhere (``backends.factory``)."""
 _LISTED: Final = ("records", "output")
-"""What a runner writes for each attempt. Where tasks work is only looked at from outside."""
+"""Directories with a file for each attempt. Of working directories only the outermost is checked."""
 _SHARED: Final = "shared"
 _ACCOUNTS: Final = ("records", "output", "keys")
-"""What the account of the tasks owns in a shared directory of Slurm (``backends.slurm.shared``)."""
+"""Directories that the account of the tasks owns in a shared directory of Slurm."""
 _HOME_CURE: Final = "use another --home"
 _ACCESS_LIST: Final = "system.posix_acl_access"
 _ALL_USERS: Final = ["0", "0", "4294967295"]
-"""What the kernel says of a process that sees every user as who it is."""
+"""Fields of ``uid_map`` of a process that sees the real id of every user."""
 
 
 def tighten_umask() -> None:
-    """Let nothing that this process makes be writable by others, whatever it was started with."""
+    """Make all files of this process unwritable for others, whatever umask it was started with."""
     os.umask(os.umask(SAFE_UMASK) | SAFE_UMASK)
 
 
 def home_problem(home: Home, member: str | None = None) -> str | None:
-    """Who else could change this home, and the cure, as sentences; None: nobody.
+    """Return who else could change this home, and the remedy, as sentences; None: nobody.
 
-    ``member``: the only one whose directory matters now; None: all do.
+    ``member``: the only one whose directory is checked; None: all members.
     """
     return _first_problem(_above(home.path), _ours(home, member), _HOME_CURE)
 
 
 def elsewhere_problem(league: "League", member: str | None = None) -> str | None:
-    """The same of what backends keep outside of the home, with the way to it.
+    """Return the same for the directories of backends outside of the home.
 
-    ``member``: the warden or runner whose tasks matter; None: every warden's.
+    ``member``: the warden or runner whose tasks are checked; None: every warden.
     """
     for entry in league.serving_clusters:
         if member not in (None, entry.name, *(runner.name for runner in entry.runners)):
@@ -71,7 +71,7 @@ def elsewhere_problem(league: "League", member: str | None = None) -> str | None
 def _elsewhere(
     backend: "BackendEntry", cluster: str, member: str
 ) -> Iterator[tuple[str, Path, Iterator[Path]]]:
-    """The option that names a place, a runner's own part of it, and what is ours in there."""
+    """Yield the option that names a directory, the runner's part of it, and our paths in there."""
     if backend.directory:
         place = Path(backend.directory) / member
         yield "'directory'", place, _kept(place / _TASKS)
@@ -81,7 +81,7 @@ def _elsewhere(
 
 
 def _first_problem(above: Iterable[Path], ours: Iterable[Path], cure: str) -> str | None:
-    """The first path that somebody else could change; ``cure``: what to do if it must stay so."""
+    """Return the problem of the first path that another user could change."""
     try:
         for path in above:
             problem = _problem(path, above=True, cure=cure)
@@ -93,20 +93,20 @@ def _first_problem(above: Iterable[Path], ours: Iterable[Path], cure: str) -> st
                 return problem
     except PermissionError as error:
         return (
-            f"{error.filename} cannot be looked at by {_user(os.geteuid())}: {error.strerror}; do this "
+            f"{error.filename} cannot be checked by {_user(os.geteuid())}: {error.strerror}; do this "
             f"as the user whose home it is, or {cure}"
         )
     return None
 
 
 def _above(path: Path) -> list[Path]:
-    """The directories on the way to a path, by its name and where that leads to, from the root downwards."""
+    """Return the directories above a path, by its name and by its target, from the root downwards."""
     ways = (path.absolute(), path.resolve())
     return list(dict.fromkeys(step for way in ways for step in reversed(way.parents)))
 
 
 def _ours(home: Home, member: str | None) -> Iterator[Path]:
-    """The home and what is ours in it: all but what belongs to tasks."""
+    """Yield the home and our paths in it: all but the files of tasks."""
     yield home.path
     for entry in _entries(home.path):
         yield entry
@@ -123,7 +123,7 @@ def _ours(home: Home, member: str | None) -> Iterator[Path]:
 
 
 def _kept(tasks: Path) -> Iterator[Path]:
-    """What a runner keeps of its tasks: the directory, what is in it, and the files for each attempt."""
+    """Yield the paths that a runner keeps of its tasks: the directory, its entries, files of attempts."""
     yield tasks
     for entry in _entries(tasks):
         yield entry
@@ -134,7 +134,7 @@ def _kept(tasks: Path) -> Iterator[Path]:
 
 
 def _shared(directory: Path) -> Iterator[Path]:
-    """What is ours in a shared directory of Slurm: the orders, the lease, which runner it is."""
+    """Yield our paths in a shared directory of Slurm: the orders, the lease, the runner's name."""
     for entry in _entries(directory):
         if entry.name not in _ACCOUNTS:
             yield entry
@@ -149,8 +149,8 @@ def _entries(directory: Path) -> list[Path]:
 
 
 def _problem(path: Path, above: bool, cure: str) -> str | None:
-    """What is wrong with one path, and the cure; None: nothing. A symbolic link is judged with its target,
-    and with the way to it."""
+    """Return the problem of one path, and the remedy; None: no problem. A symbolic link is checked with its
+    target and with the directories above that."""
     try:
         about = path.lstat()
         if stat.S_ISLNK(about.st_mode):
@@ -163,7 +163,7 @@ def _problem(path: Path, above: bool, cure: str) -> str | None:
                     return trouble
             about = path.stat()
     except FileNotFoundError:
-        return None  # not made yet, or gone meanwhile
+        return None  # not made yet, or removed meanwhile
     if not _is_trusted(about.st_uid, above):
         return _foreign(path, about.st_uid, cure)
     if above and about.st_mode & stat.S_ISVTX:
@@ -185,13 +185,13 @@ def _foreign(path: Path, owner: int, cure: str) -> str:
 
 
 def _is_trusted(owner: int, above: bool) -> bool:
-    """Whether this owner may be: we ourselves, or root. Where some users cannot be told apart, as in a
-    container without privileges, what is above the home is the affair of whoever made the container."""
+    """True if this owner is allowed: ourselves, or root. Where users are indistinguishable, as in a
+    container without privileges, directories above the home are left to the container's owner."""
     return owner in (0, os.geteuid()) or (above and owner == _unknown_user())
 
 
 def _unknown_user() -> int | None:
-    """The number that the kernel shows for users who cannot be seen from here; None: all can be seen."""
+    """Return the id that the kernel shows for users who cannot be seen here; None: all can be seen."""
     try:
         if Path("/proc/self/uid_map").read_text(encoding="ascii").split() == _ALL_USERS:
             return None
@@ -201,8 +201,8 @@ def _unknown_user() -> int | None:
 
 
 def _is_alone(path: Path, about: os.stat_result) -> bool:
-    """Whether a file's group is its owner's own, of which nobody else is. With a list of further people who
-    may write it the bits of the group stand for all of them."""
+    """True if a file's group is private to its owner. With an access list the group's bits stand for all
+    users in the list, so the answer is False."""
     try:
         owner, group = pwd.getpwuid(about.st_uid), grp.getgrgid(about.st_gid)
         listed = _ACCESS_LIST in os.listxattr(path)

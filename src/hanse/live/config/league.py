@@ -1,4 +1,4 @@
-"""The league as its members know it: who they are, where they listen, and what each cluster has.
+"""The league as its members know it: their names, their addresses, and the nodes of each cluster.
 
 ``live.config.league_file`` reads it.
 """
@@ -22,15 +22,15 @@ LIVE_TIMINGS: Final = Timings(
     runner_beat=2 * SECOND,
     suspect_after=6 * SECOND,
 )
-"""The protocol's times on a real network: people wait for answers, so little is held back."""
+"""Timings of the protocol on a real network: people wait for answers, so delays are short."""
 
 
 class LeagueError(Exception):
-    """A league file that cannot be used, with every problem found."""
+    """A league file that cannot be used; the message names every problem found."""
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where somebody listens; port 0: not chosen yet."""
+    """Address of a listener; port 0: not chosen yet."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -40,7 +40,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class BackendKind(StrEnum):
-    """What runs a cluster's tasks."""
+    """Kind of backend that runs a cluster's tasks."""
 
     PROCESS = "process"
     NULL = "null"
@@ -48,37 +48,37 @@ class BackendKind(StrEnum):
 
 
 class BackendEntry(msgspec.Struct, frozen=True):
-    """A cluster's backend and its settings."""
+    """Backend of a cluster and its settings."""
 
     kind: BackendKind = BackendKind.PROCESS
     sandbox: str = "auto"
-    """What is around each task: ``none``, ``namespace``, ``bwrap`` or ``auto``:
+    """Sandbox around each task: ``none``, ``namespace``, ``bwrap`` or ``auto``; see
     ``live.backends.process.sandbox``."""
     user: str = ""
-    """Who runs the tasks when the daemon is root; empty: of ``process`` each job as a user id of its own, of
-    ``slurm`` nobody."""
+    """Account that runs the tasks when the daemon is root; empty: ``process`` uses a user id for each job,
+    ``slurm`` uses nobody."""
     users: UserRange = UserRange()
-    """Where the user ids of jobs come from."""
+    """Range of the user ids of jobs."""
     memory_default: int = 0
-    """Bytes of memory that a task may use which asked for none; 0: a share of its node's, as of its CPUs."""
+    """Bytes of memory for a task that asked for none; 0: a share of its node's, as of its CPUs."""
     output: int = 64 << 20
     """Bytes kept of each output stream of a task."""
     disk: int = 0
-    """Bytes that the files of one task may take in its work directory and as output; 0: a quarter of the
+    """Bytes that the files of one task may take in its working directory and as output; 0: a quarter of the
     disk."""
     files: int = 0
-    """How many files these may be; 0: a quarter of the disk's inodes, ``disk_watch.FILES_MAX`` at most."""
+    """Number of these files; 0: a quarter of the disk's inodes, ``disk_quota.FILES_MAX`` at most."""
     directory: str = ""
-    """Where the cluster's runners keep their tasks, each below its own name; empty: in the member's own
+    """Directory of the runners' tasks, with a subdirectory for each runner; empty: the member's own
     directory, on the disk of its journal."""
     limits: str = "auto"
-    """How limits are enforced: auto, v2, v1 or rlimit."""
+    """Way in which limits are enforced: auto, v2, v1 or rlimit."""
     slurm: SlurmSettings = SlurmSettings()
-    """Of a cluster over Slurm alone."""
+    """Settings of a Slurm cluster."""
 
 
 class Policies(msgspec.Struct, frozen=True):
-    """The brokers' policies, by name."""
+    """Policies of the brokers, by name."""
 
     order: str = "fewest-remaining"
     placer: str = "best-fit"
@@ -87,17 +87,17 @@ class Policies(msgspec.Struct, frozen=True):
 
 
 class BrokerEntry(msgspec.Struct, frozen=True):
-    """A broker of the league."""
+    """Broker of the league."""
 
     name: str
     address: Address
     door: Address
     retired: bool = False
-    """Whether it has left; its place is kept, because members are numbered by their places."""
+    """True if it has left; its place is kept, because members are numbered by their places."""
 
 
 class RunnerEntry(msgspec.Struct, frozen=True):
-    """A runner on a machine of its own."""
+    """Runner on a machine of its own."""
 
     name: str
     address: Address
@@ -105,7 +105,7 @@ class RunnerEntry(msgspec.Struct, frozen=True):
 
 
 class ClusterEntry(msgspec.Struct, frozen=True):
-    """A cluster of the league."""
+    """Cluster of the league."""
 
     name: str
     address: Address
@@ -115,16 +115,16 @@ class ClusterEntry(msgspec.Struct, frozen=True):
     reserve: int = 0
     runners: tuple[RunnerEntry, ...] = ()
     retired: bool = False
-    """Whether it has left; its place is kept."""
+    """True if it has left; its place is kept."""
 
     @property
     def own_runner(self) -> str:
-        """The runner inside the warden's daemon."""
+        """Name of the runner inside the warden's daemon."""
         return f"{self.name}/runner"
 
 
 class League(msgspec.Struct, frozen=True):
-    """The whole league file."""
+    """Content of the league file."""
 
     name: str
     brokers: tuple[BrokerEntry, ...]
@@ -132,22 +132,22 @@ class League(msgspec.Struct, frozen=True):
     timings: Timings = LIVE_TIMINGS
     policy: Policies = Policies()
     version: int = 0
-    """How often the file has been changed while the league ran; see ``live.membership``."""
+    """Number of changes of the file while the league ran; see ``live.membership``."""
     joined: tuple[tuple[str, int], ...] = ()
-    """The version in which each broker and cluster that was not there at first has joined."""
+    """Version in which each broker and cluster joined that was not there at first."""
 
     @property
     def serving_brokers(self) -> tuple[BrokerEntry, ...]:
-        """Those that have not retired."""
+        """Brokers that have not retired."""
         return tuple(entry for entry in self.brokers if not entry.retired)
 
     @property
     def serving_clusters(self) -> tuple[ClusterEntry, ...]:
-        """Those that have not retired."""
+        """Clusters that have not retired."""
         return tuple(entry for entry in self.clusters if not entry.retired)
 
     def is_retired(self, name: str) -> bool:
-        """Whether a broker or a cluster, with its runners, has left."""
+        """True if a broker or a cluster, with its runners, has left."""
         gone = [entry.name for entry in self.brokers if entry.retired]
         for cluster in self.clusters:
             if cluster.retired:
@@ -155,7 +155,7 @@ class League(msgspec.Struct, frozen=True):
         return name in gone
 
     def members(self) -> list[str]:
-        """Every member's name: brokers, clusters (their wardens), runners on machines of their own."""
+        """Return every member's name: brokers, clusters (their wardens), runners on machines of their own."""
         return [
             *(entry.name for entry in self.brokers),
             *(entry.name for entry in self.clusters),
@@ -163,27 +163,27 @@ class League(msgspec.Struct, frozen=True):
         ]
 
     def hosts_of(self, name: str) -> tuple[str, ...]:
-        """Where a member listens: its certificate names these hosts, for programs that check them."""
+        """Return the hosts of a member: its certificate names them, for programs that check them."""
         runners = [runner for entry in self.clusters for runner in entry.runners]
         entries: list[BrokerEntry | ClusterEntry | RunnerEntry] = [*self.brokers, *self.clusters, *runners]
         places = [(entry.door.host, entry.address.host) for entry in entries if entry.name == name]
         return tuple(dict.fromkeys(host for hosts in places for host in hosts))
 
     def broker(self, name: str) -> BrokerEntry:
-        """The broker of this name; a sentence for who asked for another."""
+        """Return the broker of this name; raise ``LeagueError`` with the known names if there is none."""
         return _named(name, self.brokers, "broker")
 
     def cluster(self, name: str) -> ClusterEntry:
-        """The cluster of this name."""
+        """Return the cluster of this name."""
         return _named(name, self.clusters, "cluster")
 
     def cluster_of_runner(self, name: str) -> tuple[ClusterEntry, RunnerEntry]:
-        """The runner of this name on a machine of its own, and its cluster."""
+        """Return the cluster of a runner on a machine of its own, and the runner."""
         runner = _named(name, tuple(r for c in self.clusters for r in c.runners), "runner")
         return next(c for c in self.clusters if runner in c.runners), runner
 
     def broker_config(self, name: str) -> BrokerConfig:
-        """What the broker's machine is told."""
+        """Return the configuration of a broker's machine."""
         names, clusters = (tuple(one.name for one in entries) for entries in (self.brokers, self.clusters))
         joined = dict(self.joined)
         return BrokerConfig(
@@ -199,7 +199,7 @@ class League(msgspec.Struct, frozen=True):
         )
 
     def warden_config(self, name: str) -> WardenConfig:
-        """What the warden's machine is told."""
+        """Return the configuration of a warden's machine."""
         cluster = self.cluster(name)
         return WardenConfig(
             name=name,
@@ -211,7 +211,7 @@ class League(msgspec.Struct, frozen=True):
         )
 
     def runner_config(self, cluster: ClusterEntry, runner: str) -> RunnerConfig:
-        """What a runner's machine is told."""
+        """Return the configuration of a runner's machine."""
         nodes = tuple(number for number, node in enumerate(cluster.nodes) if node.runner == runner)
         return RunnerConfig(name=runner, warden=cluster.name, nodes=nodes, timings=self.timings)
 

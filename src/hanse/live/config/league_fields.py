@@ -1,8 +1,8 @@
-"""The table of all fields of the league file: type, default, limits, meaning and an example of each.
+"""Table of all fields of the league file: type, default, limits, meaning and an example of each.
 
 The parser (``live.config.league_file``) takes its lists of known fields from here, and the reference page of
 the league file is generated from here (``python -m tools.reference``). The fields of ``timings`` are those of
-the record ``Timings``; the fields of a Slurm backend stand beside their own parser.
+the record ``Timings``; the fields of a Slurm backend are beside their own parser.
 """
 
 from typing import Final
@@ -31,7 +31,7 @@ POLICIES: Final = {
     "rank": tuple(CLUSTER_RANKERS),
     "sizer": tuple(SIZERS),
 }
-"""The kinds of policies that the file chooses, with the names of each."""
+"""Kinds of policies that the file chooses, with the names of each."""
 
 _NAME_LIMITS: Final = f"1 to {NAME_CHARACTERS_MAX} letters, digits, `-`, `_` or `.`"
 _MEMBER_NAME: Final = f"required; {_NAME_LIMITS}; unique in the league"

@@ -1,8 +1,8 @@
-"""The league file, which every member reads: YAML, read and written.
+"""Reader and writer of the league file, the YAML file that every member reads.
 
 ``live.config.league_fields`` is the table of all fields; ``docs/reference/league-file.md`` is generated from
-it. Addresses that are left out are chosen on this machine when the league is first started. Mistakes are told
-with the field's path and what is allowed; nothing is guessed.
+it. Addresses that are left out are chosen on this machine when the league is first started. An error names
+the field's path and the allowed values; nothing is guessed.
 """
 
 from collections.abc import Callable, Mapping
@@ -59,19 +59,19 @@ FILE_BYTES_MAX: Final = 4 << 20
 _WORD: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-"""Ten times as quick as those in Python, where PyYAML has them; every member reads the file as it starts."""
+"""Ten times as fast as the Python ones, where PyYAML has them; every member reads the file as it starts."""
 
 T = TypeVar("T")
 Read = Callable[[object, str, ProblemList], T | None]
 
 
 def load(path: Path) -> League:
-    """Read a league file, or say all that is wrong with it."""
+    """Read a league file; raise ``LeagueError`` with all its problems."""
     return parse(path.read_bytes(), str(path))
 
 
 def parse(raw: bytes, name: str) -> League:
-    """The league that a file's content describes; ``name`` is what a complaint calls it."""
+    """Return the league that a file's content describes; ``name`` is the file's name in errors."""
     if len(raw) > FILE_BYTES_MAX:
         raise LeagueError(f"{name} is larger than {FILE_BYTES_MAX} bytes")
     try:
@@ -91,12 +91,12 @@ def store(path: Path, league: League) -> None:
 
 
 def text_of(league: League) -> str:
-    """The content of a league's file."""
+    """Return the content of a league's file."""
     return yaml.dump(league_to_data(league), Dumper=_Dumper, sort_keys=False)
 
 
 def league_from_data(data: object) -> League | tuple[Problem, ...]:
-    """The league that decoded YAML describes, or what is wrong with it."""
+    """Return the league that decoded YAML describes, or its problems."""
     problems = ProblemList()
     fields = FieldReader.from_value(data, "", names_of(LEAGUE_FIELDS), problems)
     if fields is None:
@@ -116,7 +116,7 @@ def league_from_data(data: object) -> League | tuple[Problem, ...]:
 
 
 def _joined(value: object, path: str) -> tuple[tuple[str, int], ...] | Problem:
-    """Names of members with versions of the file."""
+    """Read the versions in which members joined."""
     if isinstance(value, Mapping) and all(
         isinstance(name, str) and type(version) is int and version > 0 for name, version in value.items()
     ):
@@ -125,7 +125,7 @@ def _joined(value: object, path: str) -> tuple[tuple[str, int], ...] | Problem:
 
 
 def _check_names(league: League, problems: ProblemList) -> None:
-    """One name means one member, whatever its kind: names are addresses."""
+    """Check that no two members have the same name: names are addresses."""
     seen: dict[str, None] = {}
     for name in league.members():
         if name in seen:
@@ -197,7 +197,7 @@ def _cluster(value: object, path: str, problems: ProblemList) -> ClusterEntry | 
 def _nodes(
     value: object, path: str, problems: ProblemList, runners: Mapping[str, None]
 ) -> tuple[NodeConfig, ...] | None:
-    """One line of nodes: so many equal ones."""
+    """Read one entry of ``nodes``: a number of equal nodes."""
     fields = FieldReader.from_value(value, path, names_of(NODE_FIELDS), problems)
     if fields is None:
         return None
@@ -367,7 +367,7 @@ def _address(value: object, field: str) -> Address | Problem:
 
 
 def league_to_data(league: League) -> dict[str, object]:
-    """The league as the file has it."""
+    """Return the league as the data of its file."""
     changed = {
         name: f"{value}us"
         for name in Timings.__struct_fields__
@@ -421,7 +421,7 @@ def _cluster_to_data(cluster: ClusterEntry) -> dict[str, object]:
 
 
 def _nodes_to_data(cluster: ClusterEntry) -> list[dict[str, object]]:
-    """Equal neighbours as one line with a count."""
+    """Return the nodes, with equal neighbours as one entry with a count."""
     lines: list[tuple[int, NodeConfig]] = []
     for node in cluster.nodes:
         if lines and lines[-1][1] == node:

@@ -1,8 +1,8 @@
-"""The nodes of a cluster whose league file names none: as its backend finds them, and as they are remembered.
+"""Discovery of the nodes of a cluster whose league file names none: the backend reports them.
 
-Nodes are numbered by their places for ever, so what was found once keeps its place: new nodes join at the
-end, and one that is gone stays, wholly withheld by its backend. When the foreign cluster does not answer at
-the warden's start, what is remembered serves.
+A file keeps them. Nodes are numbered by their places for ever, so a node keeps its place: new nodes are added
+at the end, and a node that is gone stays, with all its capacity withheld by the backend. When the foreign
+cluster does not answer at the warden's start, the nodes of the file are used.
 """
 
 import logging
@@ -19,13 +19,13 @@ from hanse.security.atomic_files import PRIVATE, replace
 
 NODES: Final = "nodes.json"
 NAME_ENDING: Final = ".node"
-"""A found node has an attribute of such a name, which says what it is called where it comes from."""
+"""Ending of the attribute of a discovered node that has its name in the foreign cluster."""
 log = logging.getLogger(__name__)
 _decode: Final = msgspec.json.Decoder(tuple[NodeConfig, ...]).decode
 
 
 async def take_stock(entry: ClusterEntry, directory: Path) -> ClusterEntry:
-    """The cluster with its nodes."""
+    """Return the cluster with its nodes."""
     if entry.nodes:
         return entry
     known = _remembered(directory / NODES)
@@ -34,11 +34,11 @@ async def take_stock(entry: ClusterEntry, directory: Path) -> ClusterEntry:
     except Exception as error:
         if not known:
             raise LeagueError(
-                f"cluster {entry.name}: its backend does not say which nodes it has ({error}); start it "
+                f"cluster {entry.name}: its backend does not report its nodes ({error}). Start it "
                 f"again when the foreign cluster answers, or list its nodes in the league file"
             ) from error
         log.warning(
-            "the backend does not answer: the nodes are as remembered", extra=fields(error=str(error))
+            "the backend does not answer: using the nodes known before", extra=fields(error=str(error))
         )
         found = known
     nodes = merged(known, tuple([msgspec.structs.replace(node, runner=entry.own_runner) for node in found]))
@@ -59,18 +59,18 @@ async def _found(entry: ClusterEntry, directory: Path) -> tuple[NodeConfig, ...]
 
 
 def merged(known: tuple[NodeConfig, ...], found: tuple[NodeConfig, ...]) -> tuple[NodeConfig, ...]:
-    """What was known at its place, as it is now where it was found again; what is new at the end."""
+    """Return known nodes at their places, updated where they were found again, then new nodes."""
     now = {name_of(node): node for node in found}
     places = tuple([now.pop(name_of(node), node) for node in known])
     return places + tuple(now.values())
 
 
 def name_of(node: NodeConfig) -> str:
-    """What a found node is called where it comes from."""
+    """Return the name of a discovered node in the foreign cluster."""
     for name, value in node.attributes:
         if name.endswith(NAME_ENDING):
             return str(value)
-    raise LeagueError("a backend has found a node and does not say what it is called")
+    raise LeagueError("a backend has found a node without a name")
 
 
 def _remembered(path: Path) -> tuple[NodeConfig, ...]:
@@ -79,4 +79,4 @@ def _remembered(path: Path) -> tuple[NodeConfig, ...]:
     except FileNotFoundError:
         return ()
     except msgspec.MsgspecError as error:
-        raise LeagueError(f"{path} is not as it was written: {error}") from None
+        raise LeagueError(f"{path} is damaged: {error}. Restore it from a backup") from None

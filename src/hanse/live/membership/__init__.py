@@ -1,1 +1,1 @@
-"""A league that changes while it runs: one numbered league file, agreed on by the brokers, told to all."""
+"""Changes of a running league: one numbered league file, agreed on by the brokers, distributed to all."""

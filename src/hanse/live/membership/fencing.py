@@ -1,7 +1,7 @@
-"""Tells the brokers of a member that may not act: it does not run, so nobody can ask itself.
+"""Reports of members that may not act: such a member does not run, so brokers show its state.
 
 A member that has lost records, or whose peers remember more of it than its journal does, ends at once. Before
-it does it says so at every broker's door, and brokers show it to whoever watches over the league.
+that it reports to every broker, and brokers show it to the operators and to monitoring.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from hanse.security.credentials import Credentials
 from hanse.security.identity import Identity, Role
 
 FENCE_SECONDS: Final = 3_600.0
-"""How long a broker believes it, unless it is told again: services start a member again that has ended."""
+"""Seconds that a broker keeps a report, unless it is repeated: services restart a member that has ended."""
 
 
 class Host(Protocol):
-    """What this needs of its daemon."""
+    """Daemon, as far as ``report_fenced`` needs it."""
 
     league: League
     identity: Identity
@@ -31,21 +31,21 @@ class Host(Protocol):
 
 
 class Fences:
-    """Members that said so, at one broker."""
+    """Members that reported that they may not act, at one broker."""
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[float, str]] = {}
 
     def add(self, name: str, reason: str = "") -> None:
-        """A member says that it may not act, and why."""
+        """Record that a member may not act, and why."""
         self._since[name] = (asyncio.get_running_loop().time(), reason)
 
     def lift(self, name: str) -> None:
-        """A member takes part."""
+        """Remove a member that takes part again."""
         self._since.pop(name, None)
 
     def reasons(self, league: League) -> dict[str, str]:
-        """Who is fenced and has not retired, and why."""
+        """Return the reasons of fenced members that have not retired, by name."""
         now = asyncio.get_running_loop().time()
         return {
             name: reason
@@ -55,11 +55,11 @@ class Fences:
 
 
 async def tell_fenced(host: Host, reason: str) -> None:
-    """Tell every broker that answers."""
+    """Report to every broker that answers."""
     body = msgspec.json.encode(Fence(reason[:FENCE_CHARACTERS_MAX]))
 
     async def tell(one: Neighbour) -> None:
-        with suppress(OSError, ValueError):  # whoever is away does not hear of it
+        with suppress(OSError, ValueError):  # an absent broker gets no report
             context = host.credentials.client_context(one.identity)
             await asked(one.door, context, op.TELL_FENCED.verb, op.TELL_FENCED.path, body)
 

@@ -1,4 +1,4 @@
-"""What may change between two versions of a league file, and the change in sentences."""
+"""Comparison of two versions of a league file: allowed changes, and the change in sentences."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from hanse.live.config.league import BrokerEntry, ClusterEntry, League
 
 
 def change_problem(old: League, new: League) -> str:
-    """Why a running league cannot go from one file to the other; empty: it can.
+    """Return why a running league cannot go from one file to the other; empty: it can.
 
     Members are numbered by their places, and job ids and tasks carry these numbers.
     """
@@ -29,10 +29,10 @@ def change_problem(old: League, new: League) -> str:
             return f"no {kind} would be left"
     returned = [name for name in _retired(old) if name not in _retired(new)]
     if returned:
-        return f"{returned[0]} was retired, and what it knew is gone: give the newcomer another name"
+        return f"{returned[0]} was retired, and its records are gone: give the new member another name"
     unset = [name for name in _names(new.brokers) + _names(new.clusters) if not _listens(new, name)]
     if unset:
-        return f"{unset[0]} needs an address and a door with a port: its peers cannot guess them"
+        return f"{unset[0]} needs 'address' and 'door' with a port, so that its peers can reach it"
     for was, now in zip(old.clusters, new.clusters, strict=False):
         if len(now.nodes) < len(was.nodes):
             return (
@@ -43,7 +43,7 @@ def change_problem(old: League, new: League) -> str:
 
 
 def describe(old: League, new: League) -> list[str]:
-    """What changes, a sentence each."""
+    """Return the changes, a sentence each."""
     found: list[str] = []
     for kind, before, after in (
         ("broker", old.brokers, new.brokers),
@@ -66,25 +66,25 @@ def describe(old: League, new: League) -> list[str]:
 
 
 def is_same(old: League, new: League) -> bool:
-    """Whether a file asks for the league as it is. Its number and who joined when are not the asker's."""
+    """True if a file asks for the league as it is. Its version and ``joined`` are not compared."""
     return msgspec.structs.replace(new, version=old.version, joined=old.joined) == old
 
 
 def joined_by(old: League, new: League, version: int) -> tuple[tuple[str, int], ...]:
-    """Who joined in which version, if the new file becomes this one."""
+    """Return ``joined`` with the members that the new file adds in this version."""
     there = _names(old.brokers) + _names(old.clusters)
     fresh = [name for name in _names(new.brokers) + _names(new.clusters) if name not in there]
     return (*old.joined, *((name, version) for name in fresh))
 
 
 def newly_retired(old: League, new: League) -> list[str]:
-    """Members that serve by the old file and not by the new one."""
+    """Return members that serve by the old file and not by the new one."""
     before = _retired(old)
     return [name for name in _retired(new) if name not in before]
 
 
 def with_retired(league: League, name: str) -> League | None:
-    """The league without a broker or a cluster; None: there is none of that name."""
+    """Return the league with a broker or a cluster retired; None: there is none of that name."""
     if name not in _names(league.brokers) + _names(league.clusters):
         return None
     replace = msgspec.structs.replace

@@ -1,10 +1,9 @@
-"""One member's part in keeping the league file the same everywhere.
+"""Synchronization of one member's league file with the file of all others.
 
-Brokers agree on each next version (``paxos``) and then tell everybody's door, again and again until it was
-heard, as they do with revocations. Whoever hears of a higher version writes it down and starts again with
-it, each member at its own time, so that not all are away at once: a member's machine takes new settings where
-it recovers (``live.config.config_history``), and nowhere else. Tasks go on meanwhile. Only brokers are
-believed.
+Brokers agree on each next version (``paxos``), then send it to every member's HTTPS server until it was
+received, as with revocations. A member that learns of a higher version stores it and restarts with it, each
+at its own time, so that some are always up. A machine takes new settings only where it recovers
+(``live.config.config_history``). Tasks go on meanwhile. Members accept files only from brokers.
 """
 
 import asyncio
@@ -35,28 +34,28 @@ VOTE_FILE: Final = "vote.json"
 ROUNDS_MAX: Final = 5
 """Rounds that a broker holds for one change before it gives up."""
 ROUND_PAUSE_SECONDS: Final = 0.3
-"""Before the next round, times the broker's place: two brokers that hold rounds at once must not go on so."""
+"""Seconds before the next round, times the broker's place, so that two brokers get out of step."""
 PAUSE_SECONDS_FIRST: Final = 0.5
 PAUSE_SECONDS_MAX: Final = 60.0
-"""Between two attempts to tell, or to ask, somebody who does not answer."""
+"""Longest pause between two requests to a member that does not answer."""
 AT_ONCE_MAX: Final = 8
-"""Doors that are told at the same time."""
+"""Members that are contacted at the same time."""
 OBJECTION_SECONDS: Final = 5.0
-"""How often a member that cannot live by the new file looks whether it can now."""
+"""Seconds between two checks of a machine whose state does not fit the new file yet."""
 RESTART_SECONDS_FIRST: Final = 1.0
-"""Before the first member starts again: whoever asked for the change is answered before."""
+"""Seconds before the first member restarts: the requester of the change gets its answer before."""
 ANSWER_SECONDS: Final = 0.2
-"""For the answer to leave, before a broker starts again that was asked for a change."""
+"""Seconds for the answer to leave, before a broker restarts that was asked for a change."""
 RESTART_SECONDS_APART: Final = 3.0
-"""Between two brokers that start again."""
+"""Seconds between the restarts of two brokers."""
 RESTART_GROUPS: Final = 8
-"""Other members start again in so many groups, half a second apart."""
+"""Number of groups in which other members restart, half a second apart."""
 log: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 class Host(Protocol):
-    """What this needs of its daemon."""
+    """Daemon, as far as ``LeagueFileSync`` needs it."""
 
     league: League
     identity: Identity
@@ -73,18 +72,19 @@ class Host(Protocol):
 
 
 class NoMajorityError(Exception):
-    """Too few brokers could be asked, or they could not agree in time."""
+    """Too few brokers answered, or they could not agree in time."""
 
 
 class BehindError(Exception):
-    """A broker was asked for a change that lives by a later version than this one."""
+    """A broker was asked for a change, and another broker has a later version."""
 
 
 class Membership:
-    """The league file of one member.
+    """League file of one member.
 
-    ``objection`` says why the member's machine cannot go on with another league; empty: it can. ``running``
-    counts the attempts of a warden, or what only a broker knows; ``estates`` are the terms known to a warden.
+    ``settings_problem`` returns why the member's machine cannot go on with another league; empty: it can.
+    ``count_unfinished`` counts the attempts of a warden, or records that only this broker has;
+    ``standby_terms`` returns the terms known to a warden.
     """
 
     def __init__(
@@ -102,38 +102,38 @@ class Membership:
         self.text = self._file.read_text(encoding="utf-8")
         self._digest = digest_of(self.text)
         self.known = parse(self.text.encode(), str(self._file))
-        """The newest file that this member has; it lives by ``host.league`` until it has started again."""
+        """Newest file of this member; it uses ``host.league`` until it has restarted."""
         self.problem = ""
-        """Why it does not live by that yet."""
+        """Reason why this member cannot use that file yet."""
         self.standings: dict[str, FileStanding] = {}
-        """What other members were last heard to have."""
+        """Latest known file of each other member."""
         self.fences = Fences()
-        """Members that said that they may not act."""
+        """Members that reported that they may not act."""
         self._changed = asyncio.Event()
-        """Set while something is to be told."""
+        """Set when a member must be contacted."""
         self._learned = asyncio.Event()
-        """Set for good when there is a file that this member does not live by."""
+        """Set for good when there is a file that this member does not use yet."""
         self._broker = host.identity.role is Role.BROKER
         self._vote_file = host.home / host.identity.name / VOTE_FILE
         self._acceptor = Acceptor(self._read_vote(), self._keep_vote) if self._broker else None
         self.changing = asyncio.Lock()
-        """Held while somebody is to be answered about a change."""
+        """Held while a request for a change is answered."""
         self.is_leaving = False
-        """Whether the daemon is about to start again: a change would be cut off half-way."""
+        """True if the daemon is about to restart: a change would be interrupted."""
         self._voting = asyncio.Lock()
 
     @property
     def name(self) -> str:
-        """The member's name."""
+        """Name of the member."""
         return self._host.identity.name
 
     @property
     def standing(self) -> FileStanding:
-        """Which file this member has."""
+        """File of this member."""
         return FileStanding(self.known.version, self._digest, self.problem, self._running(), self._estates())
 
     def told(self) -> dict[str, object]:
-        """What people are told of it; see ``LeagueAnswer``."""
+        """Return fields of ``LeagueAnswer`` about the file."""
         own, others = self.standing, {}
         for name, theirs in self.standings.items():
             if theirs.problem:
@@ -146,18 +146,18 @@ class Membership:
         return {"file_version": own.version, "other_files": others, "fenced": fenced}
 
     def seen(self) -> tuple[int, list[str], list[str]]:
-        """What monitoring sees: the version, who has another file or cannot live by it, who may not act."""
+        """Return the version, the members with another file or a problem, and the fenced members."""
         others = self.told()["other_files"]
         assert isinstance(others, dict), "members by name"
         return self.known.version, sorted(others), list(self.fences.reasons(self.known))
 
     def owed(self) -> list[Neighbour]:
-        """Whom to talk to. A broker: everybody who is not known to have its file. The others: a broker, until
+        """Return members to contact. A broker: all not known to have its file. Others: every broker, until
         one has answered."""
         own = self._host.identity.name
         if not self._broker:
             return [] if self.standings else [one for one in neighbours(self.known, own) if _is_broker(one)]
-        everybody = {  # who has just been retired is told so, too
+        everybody = {  # including members that were just retired
             one.identity.name: one
             for league in (self._host.league, self.known)
             for one in neighbours(league, own)
@@ -165,7 +165,7 @@ class Membership:
         return [one for name, one in everybody.items() if not self._has(name)]
 
     async def keep(self) -> None:
-        """Tell, ask, and start again where it is due, for as long as the daemon lives."""
+        """Contact members, and restart when it is due, for as long as the daemon lives."""
         restart = asyncio.create_task(self._start_again_when_due())
         try:
             await self._keep_telling()
@@ -173,10 +173,10 @@ class Membership:
             restart.cancel()
             await asyncio.wait([restart])
 
-    # --- what is known --------------------------------------------------------------------------------------
+    # --- the file ---------------------------------------------------------------------------------------
 
     async def learn(self, version: int, text: str) -> None:
-        """Believe a higher version. ``LeagueError``: it is none, or nothing of this league's."""
+        """Store a higher version; raise ``LeagueError`` if it is invalid or cannot follow the present one."""
         if version <= self.known.version:
             return
         league = parse(text.encode(), f"version {version} of the league file")
@@ -194,7 +194,7 @@ class Membership:
         self._learned.set()
 
     def compare(self, name: str, theirs: FileStanding) -> None:
-        """Note what another member has."""
+        """Record the file of another member."""
         self.standings[name] = theirs
         self.fences.lift(name)
         own = self.standing
@@ -212,13 +212,13 @@ class Membership:
         return theirs.version > own.version or (theirs.version, theirs.digest) == (own.version, own.digest)
 
     def _write(self, text: str, version: int) -> None:
-        """Put it into the home, unless another member of this machine has put a newer one there."""
+        """Write the file into the home, unless it has a newer one from another member of this machine."""
         with suppress(LeagueError, OSError):
             if parse(self._file.read_bytes(), str(self._file)).version >= version:
                 return
         atomic_files.replace(self._file, text.encode(), atomic_files.PUBLIC)
 
-    # --- starting again -------------------------------------------------------------------------------------
+    # --- restarting -------------------------------------------------------------------------------------
 
     async def _start_again_when_due(self) -> None:
         if self.known.version <= self._host.league.version:
@@ -228,7 +228,7 @@ class Membership:
             self.problem = self._objection(self.known)
             if not self.problem:
                 break
-            log.error("%s cannot live by the new league file yet: %s", name, self.problem)
+            log.error("%s cannot use the new league file yet: %s", name, self.problem)
             await asyncio.sleep(OBJECTION_SECONDS)
         await asyncio.sleep(self._delay())
         async with self.changing:
@@ -237,7 +237,7 @@ class Membership:
         self._host.start_again(f"the league file is version {self.known.version} now")
 
     def _delay(self) -> float:
-        """Each member at its own time."""
+        """Return the seconds until this member's restart."""
         names = [entry.name for entry in self.known.brokers]
         name = self._host.identity.name
         if name in names:
@@ -245,7 +245,7 @@ class Membership:
         place = self.known.members().index(name) % RESTART_GROUPS
         return RESTART_SECONDS_FIRST + place / 2
 
-    # --- telling --------------------------------------------------------------------------------------------
+    # --- distribution -----------------------------------------------------------------------------------
 
     async def _keep_telling(self) -> None:
         pause = PAUSE_SECONDS_FIRST
@@ -261,7 +261,7 @@ class Membership:
                     await self._changed.wait()
 
     async def ask_standing(self, name: str) -> FileStanding:
-        """What a member says of itself now; ``OSError``: it does not answer."""
+        """Return the file state that a member reports now; raise ``OSError`` if it does not answer."""
         found = next(
             one for one in neighbours(self.known, self._host.identity.name) if one.identity.name == name
         )
@@ -270,7 +270,7 @@ class Membership:
         return await self._ask(found, "POST", op.TELL_LEAGUE_FILE.path, notice, FileStanding)
 
     async def _tell(self, one: Neighbour) -> None:
-        """Compare files with somebody."""
+        """Exchange files with another member."""
         name = one.identity.name
         try:
             if not self._broker:
@@ -286,7 +286,7 @@ class Membership:
                 theirs = await self._ask(one, "POST", op.TELL_LEAGUE_FILE.path, notice, FileStanding)
             self.compare(name, theirs)
         except (OSError, ValueError, msgspec.DecodeError, LeagueError) as error:
-            log.info("%s was not told of the league file: %s", name, error)
+            log.info("the league file was not exchanged with %s: %s", name, error)
 
     async def _ask(self, one: Neighbour, verb: str, path: str, body: object, kind: type[T]) -> T:
         context = self._host.credentials.client_context(one.identity)
@@ -299,12 +299,12 @@ class Membership:
     # --- agreement ------------------------------------------------------------------------------------------
 
     async def vote(self, question: Question) -> Reply:
-        """Answer a broker, this one too. ``OSError``: the vote could not be written, and was not cast."""
+        """Vote for a broker, this one included. ``OSError``: the vote was not written, and not cast."""
         async with self._voting:
             return await asyncio.to_thread(self._vote, question)
 
     def _vote(self, question: Question) -> Reply:
-        """What no league can live by is not agreed to."""
+        """Reject an invalid file, else vote."""
         assert self._acceptor is not None, "only brokers vote"
         if question.text:
             try:
@@ -316,7 +316,7 @@ class Membership:
         return self._acceptor.answer(question, self.known.version)
 
     async def propose(self, text: str) -> str:
-        """Have the brokers agree on the next version; the text that they agreed on, perhaps another's. Raises
+        """Have the brokers agree on the next version; return the agreed text, perhaps another broker's. Raise
         ``BehindError`` if another broker has that version already."""
         assert self.changing.locked(), "two changes at one broker are made one after the other"
         version = self.known.version + 1
@@ -339,7 +339,7 @@ class Membership:
         raise NoMajorityError(f"a majority of the {len(voters) + 1} brokers must agree, and too few did")
 
     async def catch_up(self) -> None:
-        """Learn the newest file that another broker has. One that does not answer is passed over."""
+        """Learn the newest file of the other brokers. A broker that does not answer is skipped."""
         for one in neighbours(self.known, self._host.identity.name):
             if _is_broker(one):
                 with suppress(OSError, ValueError, msgspec.DecodeError, LeagueError):
@@ -368,7 +368,7 @@ class Membership:
             return Vote(0)
         except msgspec.MsgspecError as error:
             raise LeagueError(
-                f"{self._vote_file} is not as it was written: {error}. Delete it only if no "
+                f"{self._vote_file} is damaged: {error}. Delete it only if no "
                 "change of the league file is under way"
             ) from None
 
@@ -377,7 +377,7 @@ class Membership:
 
 
 def digest_of(text: str) -> str:
-    """What tells two files apart."""
+    """Return a hash that tells two files apart."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -1,11 +1,11 @@
 """Agreement of the brokers on the next version of the league file: one Paxos decision for each version.
 
-Two brokers may be asked for different changes at the same time. Version ``n + 1`` is whatever a majority of
-the brokers of version ``n`` has accepted under one ballot; once there is such a majority, no other text can
-get one. A broker's promises are on its disk before they are told.
+Two brokers may be asked for different changes at the same time. Version ``n + 1`` is the text that a majority
+of the brokers of version ``n`` has accepted under one ballot; once there is such a majority, no other text
+can get one. A broker's promises are on its disk before they are sent.
 
-This module has no clock and no network: ``Acceptor`` is one broker's vote, ``Tally`` counts the answers of
-one round.
+This module has no clock and no network: ``Acceptor`` is one broker's vote, ``VoteCount`` counts the answers
+of one round.
 """
 
 from collections.abc import Callable
@@ -13,23 +13,23 @@ from collections.abc import Callable
 import msgspec
 
 Ballot = tuple[int, str]
-"""The number of a round and the name of the broker that holds it: no two rounds are equal."""
+"""Number of a round and name of the broker that holds it: no two rounds are equal."""
 NO_BALLOT: Ballot = (0, "")
 
 
 class Vote(msgspec.Struct, frozen=True):
-    """What a broker has promised and accepted about one version."""
+    """Promise and acceptance of a broker for one version."""
 
     version: int
     promised: Ballot = NO_BALLOT
-    """It takes no part in a round below this one."""
+    """The broker takes no part in a round below this one."""
     accepted: Ballot = NO_BALLOT
     text: str = ""
-    """What it accepted in that round; empty: nothing."""
+    """Text accepted in round ``accepted``; empty: none."""
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A broker to another: take part in this round (no ``text``), or accept this text in it."""
+    """Request of a broker to another: take part in this round (no ``text``), or accept this text in it."""
 
     version: int
     ballot: Ballot
@@ -37,23 +37,23 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """The answer: whether it agrees, and its vote as it stands now."""
+    """Reply of a broker: its agreement, and its vote as it is now."""
 
     agreed: bool
     current: int
-    """The version that it lives by."""
+    """Version that the broker uses."""
     vote: Vote
 
 
 class Acceptor:
-    """One broker's votes. ``keep`` makes a vote durable, and is called before it is told."""
+    """Votes of one broker. ``write_vote`` makes a vote durable, and is called before the vote is sent."""
 
     def __init__(self, vote: Vote, keep: Callable[[Vote], None]) -> None:
         self._vote = vote
         self._keep = keep
 
     def answer(self, question: Question, current: int) -> Reply:
-        """Vote, living by version ``current``. Only the version behind it can be voted on."""
+        """Vote at version ``current``. Only the next version can be voted on."""
         vote = self._vote if self._vote.version == current + 1 else Vote(current + 1)
         if question.version != vote.version or question.ballot < vote.promised:
             return Reply(False, current, vote)
@@ -68,19 +68,19 @@ class Acceptor:
 
 
 class Tally:
-    """The answers to one question, of ``size`` brokers in all."""
+    """Count of the replies to one request, of ``size`` brokers in all."""
 
     def __init__(self, size: int) -> None:
         self._needed = size // 2 + 1
         self._agreed = 0
         self._latest: tuple[Ballot, str] = (NO_BALLOT, "")
         self.highest: Ballot = NO_BALLOT
-        """The highest round that anybody has promised: the next one must be above it."""
+        """Highest round that a broker has promised: the next one must be above it."""
         self.ahead = 0
-        """The highest version that anybody lives by."""
+        """Highest version that a broker uses."""
 
     def add(self, reply: Reply) -> None:
-        """Count an answer."""
+        """Count a reply."""
         self._agreed += reply.agreed
         self._latest = max(self._latest, (reply.vote.accepted, reply.vote.text))
         self.highest = max(self.highest, reply.vote.promised)
@@ -88,10 +88,10 @@ class Tally:
 
     @property
     def is_won(self) -> bool:
-        """Whether a majority agrees."""
+        """True if a majority agrees."""
         return self._agreed >= self._needed
 
     @property
     def must_propose(self) -> str:
-        """The text that this round has to go on with, because a majority may have it; empty: any will do."""
+        """Text that this round must propose, because a majority may have accepted it; empty: any text."""
         return self._latest[1]

@@ -1,9 +1,8 @@
-"""Whether a member can retire without a loss: asked of it, and of others, before the change is proposed.
+"""Check that a member can retire without a loss, made before the change is proposed.
 
-A cluster must be drained, with nothing running, every end taken by its broker, and nothing of what it alone
-knows may be needed: which standby each broker has named last. A broker must have told others all that they
-need,
-and its jobs must have copies; if it does not answer, it is as after its death: its standbys have what they
+A cluster must be drained, with no task running and every end acknowledged by its broker, and must not be the
+only one to know the present standby of a shard. A broker must have replicated all its records, and its jobs
+must have copies; a broker that does not answer is treated as dead: its standbys have the copies that they
 have.
 """
 
@@ -16,33 +15,33 @@ from hanse.api.league_records import FileStanding
 from hanse.live.membership.membership import Membership
 
 TELL_SECONDS: Final = 5.0
-"""How long a broker is given to tell others what only it knows; under load there is always something."""
+"""Seconds that a broker is given to replicate its latest records; under load there are always some."""
 LOOK_SECONDS: Final = 0.1
 
 
 async def cluster_problem(own: Membership, name: str, is_open: Callable[[str], bool]) -> str:
-    """Why a cluster cannot retire now; empty: it can."""
+    """Return why a cluster cannot retire now; empty: it can."""
     if is_open(name):
-        return f"{name} takes work"
+        return f"{name} accepts work"
     try:
         standing = await own.ask_standing(name)
     except (OSError, ValueError) as error:
-        return f"{name} does not say what runs there: {error}"
+        return f"{name} does not report its tasks: {error}"
     if standing.running:
-        return f"{standing.running} tasks run in {name}, or have ended and their broker has not heard of it"
+        return f"{standing.running} tasks run in {name}, or have ended without an acknowledgement"
     alone = dict(standing.estates)
     for entry in own.known.serving_clusters:
         if alone and entry.name != name:
-            with suppress(OSError, ValueError):  # one that is away keeps nobody, if another one knows
+            with suppress(OSError, ValueError):  # an absent cluster is no obstacle if another one knows
                 known = (await own.ask_standing(entry.name)).estates
                 alone = {shard: term for shard, term in alone.items() if known.get(shard, 0) < term}
     if alone:
-        return f"no other cluster knows the present heirs of {', '.join(sorted(alone))}"
+        return f"no other cluster knows the present standbys of {', '.join(sorted(alone))}"
     return ""
 
 
 async def broker_problem(own: Membership, name: str, is_own: bool) -> str:
-    """Why a broker cannot retire now; empty: it can."""
+    """Return why a broker cannot retire now; empty: it can."""
 
     async def ask() -> FileStanding:
         return own.standing if is_own else await own.ask_standing(name)
@@ -56,5 +55,5 @@ async def broker_problem(own: Membership, name: str, is_own: bool) -> str:
         if not running:
             return ""
         if asyncio.get_running_loop().time() >= deadline:
-            return f"{running} jobs and messages of {name} are with no other broker yet"
-        await asyncio.sleep(LOOK_SECONDS)  # nothing tells when somebody else's broker has said all
+            return f"{running} jobs and messages of {name} have no copy at another broker yet"
+        await asyncio.sleep(LOOK_SECONDS)  # no event reports that another broker has replicated all

@@ -1,8 +1,8 @@
-"""A broker daemon's side of its policy process: start it, ask it, and do without it when it is gone.
+"""Broker's side of the policy process: starts it, asks it, and works without it when it is gone.
 
-At most one question is under way. While it is, or while there is nobody to ask, the newest question replaces
-an older one that was not sent. A process that dies is started again after a pause that doubles each time; one
-that does not answer in time is ended. Nothing here can fail the daemon, and nothing waits for an answer.
+At most one question is pending. While it is pending, or while no process runs, a new question replaces an
+older one that was not sent. A process that dies is restarted after a pause that doubles each time; one that
+does not answer in time is killed. Nothing here can fail the daemon, and nothing waits for an answer.
 """
 
 import asyncio
@@ -21,24 +21,24 @@ from hanse.model.advice import Advice
 from hanse.model.effects import RequestAdvice
 
 PAUSE_FIRST_SECONDS: Final = 0.5
-"""The pause before a process that died is started again; it doubles up to the most, and begins anew when a
-question was answered."""
+"""Pause before a process that died is restarted; it doubles up to the maximum, and is reset when a question
+was answered."""
 PAUSE_MOST_SECONDS: Final = 60.0
 ANSWER_SECONDS_MAX: Final = 10.0
-"""A process that has not answered by then hangs."""
+"""Seconds after which a process without an answer is considered hung."""
 ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""The network is small: more threads would only cost memory and the cores of others."""
+"""The network is small: more threads would only take memory and cores from other processes."""
 log = logging.getLogger(__name__)
 
 PROGRAM: Final = (sys.executable, "-m", "hanse.live.policy_process.process")
-"""What is started, with the number of a socket as its last argument."""
+"""Command that is started, with the number of a socket as its last argument."""
 
 Answered = Callable[[int, tuple[Advice, ...]], None]
 Count = Callable[[str], None]
 
 
 class PolicyProcess:
-    """One broker's policy process. ``answered`` hears what came of a question, ``count`` what went wrong."""
+    """Policy process of one broker. ``on_advice`` receives answers, ``count`` the names of occurrences."""
 
     def __init__(self, answered: Answered, count: Count, program: Sequence[str] = PROGRAM) -> None:
         self._answered = answered
@@ -48,11 +48,11 @@ class PolicyProcess:
         self._writer: asyncio.StreamWriter | None = None
         self._unsent: RequestAdvice | None = None
         self._patience: asyncio.TimerHandle | None = None
-        """Runs while an answer is awaited."""
+        """Runs while an answer is pending."""
         self._pause = PAUSE_FIRST_SECONDS
 
     def ask(self, question: RequestAdvice) -> None:
-        """Ask as soon as it can be; a newer question replaces this one until then."""
+        """Send a question as soon as possible; a newer question replaces it until then."""
         if self._unsent is not None:
             self._count("policy_question_replaced")
         self._unsent = question
@@ -70,7 +70,7 @@ class PolicyProcess:
             self._pause = min(2 * self._pause, PAUSE_MOST_SECONDS)
 
     async def _live(self) -> None:
-        """The life of one process."""
+        """Run one process until it ends."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
             self._process = process = await asyncio.create_subprocess_exec(
@@ -88,10 +88,10 @@ class PolicyProcess:
                 await self._listen(reader)
             finally:
                 await self._part(process)
-        log.warning("the policy process has ended; the rule goes on without it")
+        log.warning("the policy process has ended; the broker goes on without it")
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
-        """Take answers until there are no more."""
+        """Handle answers until the connection ends."""
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 (size,) = HEAD.unpack(await reader.readexactly(HEAD.size))
@@ -110,7 +110,7 @@ class PolicyProcess:
                 self._send()
 
     def _send(self) -> None:
-        """Send the question that waits, if somebody is there and nothing is under way."""
+        """Send the waiting question, if a process runs and no question is pending."""
         if self._writer is None or self._patience is not None or self._unsent is None:
             return
         content, self._unsent = frame(self._unsent), None
@@ -122,7 +122,7 @@ class PolicyProcess:
 
     def _hangs(self) -> None:
         self._count("policy_process_hung")
-        log.warning("the policy process does not answer; it is ended")
+        log.warning("the policy process does not answer; it is killed")
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
 
@@ -132,7 +132,7 @@ class PolicyProcess:
             self._patience = None
 
     async def _part(self, process: asyncio.subprocess.Process) -> None:
-        """Let go of a process, and see it end."""
+        """Kill a process and wait for its end."""
         self._calm()
         writer, self._writer, self._process = self._writer, None, None
         if process.returncode is None:

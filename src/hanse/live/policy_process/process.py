@@ -1,9 +1,9 @@
-"""The policy process: it holds the trained network, and answers its broker's questions one at a time.
+"""Policy process: holds the trained network, and answers its broker's questions one at a time.
 
-A process of its own, because a network must not be able to slow its broker down or take it along when it
-fails. ``python -m hanse.live.policy_process.process FD`` talks over the socket that it was given, and ends
-when the other end is gone. It keeps nothing: killed at any time, it may be started again. Frames are four
-bytes of length and MessagePack.
+It is a separate process so that a network can neither slow its broker down nor crash it. ``python -m
+hanse.live.policy_process.process FD`` uses the socket with that number, and ends when the other end is
+closed. It has no state: it can be killed at any time and restarted. A frame is four bytes of length and
+MessagePack.
 """
 
 import socket
@@ -23,15 +23,15 @@ from hanse.policy.edge.advising import advise
 from hanse.policy.edge.network import Network, from_arrays
 
 SHIPPED: Final = "edge-2.npz"
-"""The network that comes with the package."""
+"""Network that comes with the package."""
 FRAME_BYTES_MAX: Final = 1 << 20
-"""The longest question or answer."""
+"""Longest question or answer."""
 HEAD: Final = struct.Struct(">I")
-"""The length of what follows."""
+"""Length of the content that follows."""
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """What a question was answered."""
+    """Answer to one question."""
 
     number: int
     choices: tuple[Advice, ...]
@@ -43,13 +43,13 @@ decode_answer: Final = msgspec.msgpack.Decoder(Answer).decode
 
 
 def frame(message: RequestAdvice | Answer) -> bytes:
-    """A message as it goes over the socket; empty if it is too long."""
+    """Return the frame of a message; empty if it is too long."""
     content = encode(message)
     return HEAD.pack(len(content)) + content if len(content) <= FRAME_BYTES_MAX else b""
 
 
 def load_network(path: Path) -> Network | str:
-    """The network of a file, or a sentence saying why it cannot be used."""
+    """Return the network of a file, or a sentence saying why it cannot be used."""
     with np.load(path, allow_pickle=False) as kept:
         about = bytes(kept["about"])
         arrays = {name: kept[name] for name in kept.files if name != "about"}
@@ -58,18 +58,18 @@ def load_network(path: Path) -> Network | str:
 
 
 def serve(line: socket.socket) -> None:
-    """Answer until nobody asks any more."""
+    """Answer questions until the connection ends."""
     network = load_network(Path(str(files("hanse.policy.edge").joinpath(SHIPPED))))
     if isinstance(network, str):
         sys.exit(network)
-    with suppress(ConnectionError):  # the broker may be gone at any time
+    with suppress(ConnectionError):  # the broker may end at any time
         while (content := _receive(line)) is not None:
             question = decode_question(content)
             line.sendall(frame(Answer(question.number, advise(network, question.request))))
 
 
 def _receive(line: socket.socket) -> bytes | None:
-    """The content of the next frame; None when there will be none."""
+    """Return the content of the next frame; None at the end of the connection."""
     head = _exactly(line, HEAD.size)
     return _exactly(line, HEAD.unpack(head)[0]) if head is not None else None
 

@@ -1,1 +1,1 @@
-"""How members talk: frames of envelopes over mutual TLS, checked before any machine sees them."""
+"""Messages between members: frames of envelopes over mutual TLS, validated before a machine handles them."""

@@ -1,4 +1,4 @@
-"""Every bound of the wire in one record, and what all its connections share."""
+"""Bounds of the transport in one record, and the state that all connections of a member share."""
 
 import asyncio
 import logging
@@ -15,53 +15,53 @@ from hanse.security.credentials import Credentials
 from hanse.security.identity import Identity
 
 REFUSALS_KEPT: Final = 100
-"""Refusals told in words; all are counted."""
+"""Refusals kept as texts; all are counted."""
 log: Final = logging.getLogger(__name__)
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """How much of everything, and how long. Times in seconds."""
+    """Sizes, numbers and times (in seconds) of the transport."""
 
     frame_bytes: int = FRAME_BYTES_MAX
     frame_seconds: float = 30.0
-    """From the first byte of a frame to its last; then its sender is cut off."""
+    """From the first byte of a frame to its last; then the connection is closed."""
     handshake_seconds: float = 5.0
     handshakes: int = 128
-    """Newcomers that have not shown who they are; more are turned away."""
+    """Handshakes under way; more connections are turned away."""
     handshakes_per_host: int = 32
-    """The same, from one address: one host must not keep all others out."""
+    """The same from one address: one host must not keep all others out."""
     connections: int = 1_024
-    """Connections that others have opened, newcomers included."""
+    """Inbound connections, including those under handshake."""
     connections_per_peer: int = 4
-    """The same, of one identity; its oldest is closed for a new one, for it may be dead."""
+    """The same of one identity; the oldest is closed for a new one, because it may be dead."""
     outbox_envelopes: int = 16_384
     """Envelopes that wait for one peer; further ones are dropped. Twice a link's window."""
     outbox_seconds: float = 30.0
-    """A peer that cannot be reached for this long has its outbox emptied: links repeat."""
+    """The outbox of a peer that is unreachable for this long is emptied: links repeat."""
     write_bytes: int = 1 << 20
-    """Written and not yet taken by the network; beyond it envelopes wait in the outbox."""
+    """Bytes written and not yet sent by the kernel; above it envelopes wait in the outbox."""
     write_seconds: float = 30.0
-    """A peer that takes nothing for this long is dialled anew."""
+    """A peer that accepts no data for this long is dialled again."""
     connect_seconds: float = 2.0
-    """How long a peer may take to answer the first knock of a dialling, which the kernel repeats after one
-    second; then it is knocked at anew, so that a network that is whole again is noticed within a second."""
+    """Time that a peer may take to answer the first SYN, which the kernel repeats after one second; then a
+    new connection is tried, so that a healed network is noticed within a second."""
     dial_seconds: float = 10.0
-    """The same, with the handshake that follows."""
+    """The same, including the handshake."""
     redial_first: float = 0.05
-    """The first pause before a peer is dialled again, from the beginning of one dialling to the next; it
-    doubles up to ``redial_most``."""
+    """First pause before a peer is dialled again, from the start of one attempt to the next; it doubles up to
+    ``redial_most``."""
     redial_most: float = 1.0
     unheard_seconds: float = 3.0
-    """A connection over which nothing has come back for this long, although the kernel has repeated what we
-    said, is given up for a new one."""
+    """A connection without acknowledgements for this long, although the kernel has retransmitted, is replaced
+    by a new one."""
     look_seconds: float = 0.5
-    """How long to leave it at most before looking for that again, while there is something to say."""
+    """Longest time between two checks for silence, while there is data to send."""
     close_seconds: float = 2.0
-    """How long the last words of a connection may take."""
+    """Time for a connection to send its last data."""
 
 
 class Office:
-    """What the connections of one member share."""
+    """State that the connections of one member share."""
 
     def __init__(
         self,
@@ -78,23 +78,23 @@ class Office:
         self.counters = counters
         self.random = random
         self.clock = clock
-        """The wall clock in microseconds since 1970: certificates end by it."""
+        """Wall clock in microseconds since 1970: certificates expire by it."""
         self.heard: Callable[[Identity], None] = lambda _: None
         """Called when a peer has opened a connection to us."""
         self.refusals: deque[str] = deque(maxlen=REFUSALS_KEPT)
-        """The latest refusals in words, for whoever asks why a count rises."""
+        """Latest refusals as texts, to explain the counters."""
         self._foreign: set[Identity] = set()
-        """Peers with whom we had no version in common when last seen; at most as many as the book has."""
+        """Peers without a common version when last connected; at most as many as the address book has."""
         self._errands: dict[asyncio.Task[None], None] = {}
 
     def refuse(self, reason: str, who: object = "", detail: str = "") -> None:
-        """Count a refusal, and note it in words."""
+        """Count a refusal, and keep its text."""
         self.counters[f"refused_{reason}"] += 1
-        self.refusals.append(f"{reason}: {who or 'somebody'}{': ' if detail else ''}{detail}")
+        self.refusals.append(f"{reason}: {who or 'unknown peer'}{': ' if detail else ''}{detail}")
 
     def understands(self, peer: Identity, problem: str) -> bool:
-        """Whether a peer of the book can be understood: no ``problem`` with its version. It is tried again
-        and again, so the log says it once, until they have understood each other."""
+        """Return True if a peer has a common version: no ``problem``. The peer is tried again and again, so
+        the log names it once, until a version is common."""
         if not problem:
             self._foreign.discard(peer)
             return True
@@ -105,7 +105,7 @@ class Office:
         return False
 
     def errand(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something beside; what goes wrong with it is told to the loop's exception handler."""
+        """Run a coroutine in the background; its error goes to the loop's exception handler."""
         task = asyncio.get_running_loop().create_task(work)
         self._errands[task] = None
         task.add_done_callback(self._done)
@@ -113,11 +113,11 @@ class Office:
     def _done(self, task: "asyncio.Task[None]") -> None:
         del self._errands[task]
         if not task.cancelled() and (error := task.exception()) is not None:
-            context = {"message": "an errand of the wire failed", "exception": error, "task": task}
+            context = {"message": "a task of the transport failed", "exception": error, "task": task}
             task.get_loop().call_exception_handler(context)
 
     async def finish(self) -> None:
-        """End all errands."""
+        """Cancel all background tasks."""
         errands = list(self._errands)
         for task in errands:
             task.cancel()

@@ -1,11 +1,11 @@
-"""The part of vetting that judges what a beat says of drains."""
+"""Validator of the drains in a heartbeat."""
 
 from hanse.live.rpc.field_validators import NUMBER_MAX, is_name, within
 from hanse.model.drains import DRAINED_NODES_REPORTED_MAX, DRAINS_REPORTED_MAX, Drain, reason_problem
 
 
 def drains_problem(drains: tuple[Drain, ...]) -> str | None:
-    """What is wrong with drains, in a few words; None: nothing."""
+    """Return the problem of drains, in a few words; None: none."""
     if not drains:
         return None
     if (
@@ -19,5 +19,5 @@ def drains_problem(drains: tuple[Drain, ...]) -> str | None:
         if (drain.requested_by and not is_name(drain.requested_by)) or reason_problem(
             drain.reason
         ) is not None:
-            return "a drain whose words cannot be"
+            return "a drain with an invalid text"
     return None

@@ -1,6 +1,6 @@
-"""Vetting of what is said about the end of shards, about submissions that may be elsewhere, and of a past.
+"""Validators of messages about shard teardown, duplicate submissions and history.
 
-``validation`` says what this is for and by which rule bounds are chosen.
+``validation`` gives their purpose and the rule by which bounds are chosen.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def _over(body: DropReplicas, limits: Limits, source: str) -> str | None:
 
 def _seek(body: DuplicateQuery, limits: Limits, source: str) -> str | None:
     fits = JOB_MIN <= body.job <= JOB_MAX and is_name(body.client_id)
-    return _stranger(source, limits.brokers) or (None if fits else "a job or a client id that cannot be")
+    return _stranger(source, limits.brokers) or (None if fits else "an invalid job or client id")
 
 
 def _sought(body: DuplicateReply, limits: Limits, source: str) -> str | None:
@@ -43,20 +43,20 @@ def _recalled(body: HistoryReply, limits: Limits, source: str) -> str | None:
     fits = min(body.number, body.received, body.acked) >= 0
     fits = fits and max(body.number, body.received, body.acked) <= NUMBER_MAX
     known = not _no_member(source, limits) or not _stranger(source, limits.runners)
-    return None if known and fits else "somebody who is not known, or a number out of range"
+    return None if known and fits else "an unknown sender, or a number out of range"
 
 
 def _no_member(name: str, limits: Limits) -> str | None:
-    """Runners are asked, and do not ask: they forget."""
+    """Return a problem unless a broker or warden sent it. Runners are asked, and do not ask: they forget."""
     return _stranger(name, limits.brokers) and _stranger(name, limits.clusters)
 
 
 def _stranger(name: str, group: frozenset[str] | None) -> str | None:
-    return None if group is None or name in group else "somebody who is not known"
+    return None if group is None or name in group else "an unknown sender"
 
 
 def _term(shard: str, term: int) -> str | None:
-    return None if is_estate(shard) and 0 <= term <= NUMBER_MAX else "an estate or a term that cannot be"
+    return None if is_estate(shard) and 0 <= term <= NUMBER_MAX else "an invalid shard or term"
 
 
 ESTATE_VETTERS: Final[dict[type, Callable[[Any, Limits, str], str | None]]] = {

@@ -1,7 +1,7 @@
-"""Vetting of what messages are made of: numbers, names, amounts, shapes, lots, ends.
+"""Validators of message fields: numbers, names, amounts, shapes, task batches, ends.
 
-Every function answers with what is wrong, in a few words, or None. Typed decoding has been done: an ``int``
-is an int, but any of 64 bits. The usual case is short: empty tuples and absent options cost one comparison.
+Every function returns the problem in a few words, or None. The types are decoded already: an ``int`` is an
+int, but any of 64 bits. The usual case is short: empty tuples and absent options cost one comparison.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,60 +44,60 @@ from hanse.model.resources import (
 from hanse.policy.node_columns import NODES_MAX
 
 NUMBER_MAX: Final = 1 << 62
-"""Counters, instants and versions stay below this, so that adding to one keeps it within 64 bits."""
+"""Bound of counters, instants and versions: adding to one keeps it within 64 bits."""
 JOB_MIN: Final = 1 << SERIAL_BITS
 JOB_MAX: Final = ((BROKER_NUMBER_MAX + 1) << SERIAL_BITS) - 1
 TASK_MIN: Final = JOB_MIN << INDEX_BITS
 TASK_MAX: Final = ((JOB_MAX + 1) << INDEX_BITS) - 1
 INDEX_MAX: Final = TASKS_PER_JOB_MAX - 1
 ESTATE_CHARACTERS_MAX: Final = 160
-"""``broker#generation``."""
+"""Length of ``broker#generation``."""
 GENERATION_DIGITS_MAX: Final = 18
-"""Of the number in it, so that it fits 64 bits."""
+"""Digits of the generation, so that it fits 64 bits."""
 ESTATES_JUDGED_MAX: Final = 4_096
-"""Names of shards whose judgement is remembered: the same few come with every claim."""
+"""Shard names whose result is cached: the same few come with every claim."""
 NOTE_CHARACTERS_MAX: Final = 4_096
 KEY_NUMBERS_MAX: Final = 16
-"""Numbers in a place in the queue."""
+"""Numbers in a queue key."""
 COUNT_MAX: Final = 1 << 32
-"""Waiting tasks of one line."""
+"""Waiting tasks of one line of demand."""
 CODE_MAX: Final = 1 << 32
-"""Exit codes, either way."""
+"""Largest exit code, positive or negative."""
 
 TasksOf = Callable[[JobId], int | None]
-"""How many tasks a job has, if it is known here."""
+"""Returns the number of tasks of a job, or None for an unknown job."""
 
 
 def within(values: Sequence[int], least: int, most: int) -> bool:
-    """Whether every number lies in a range."""
+    """True if every number lies in a range."""
     return not values or (min(values) >= least and max(values) <= most)
 
 
 def is_name(text: str) -> bool:
-    """Whether this can name a member, a label, a resource."""
+    """True if this can name a member, a label or a resource."""
     return 0 < len(text) <= NAME_MAX and text.isprintable()
 
 
 @lru_cache(ESTATES_JUDGED_MAX)
 def is_estate(text: str) -> bool:
-    """Whether this can name a shard: a broker, and a number."""
+    """True if this can name a shard: a broker and a generation."""
     founder, _, generation = text.rpartition("#")
     digits = generation.isascii() and generation.isdecimal() and len(generation) <= GENERATION_DIGITS_MAX
     return digits and len(text) <= ESTATE_CHARACTERS_MAX and is_name(founder)
 
 
 def are_names(texts: tuple[str, ...], most: int) -> bool:
-    """Whether these are at most so many names."""
+    """True if these are at most so many names."""
     return not texts or (len(texts) <= most and all(map(is_name, texts)))
 
 
 def are_estates(texts: tuple[str, ...], most: int) -> bool:
-    """Whether these are at most so many shards."""
+    """True if these are at most so many names of shards."""
     return len(texts) <= most and all(map(is_estate, texts))
 
 
 def resources(amounts: Resources) -> str | None:
-    """An amount: nothing negative, nothing beyond the model's maxima."""
+    """Check amounts: none negative, none above the model's maximum."""
     if not (
         0 <= amounts.cpu <= CPU_MILLI_MAX
         and 0 <= amounts.memory <= MEMORY_BYTES_MAX
@@ -112,14 +112,14 @@ def _custom(custom: tuple[tuple[str, int], ...]) -> str | None:
         return "too many custom resources"
     for name, amount in custom:
         if not is_name(name) or name in BASE_DIMENSIONS or not 1 <= amount <= CUSTOM_MAX:
-            return "a custom resource that cannot be"
+            return "an invalid custom resource"
     if any(left[0] >= right[0] for left, right in pairwise(custom)):
         return "custom resources out of order"
     return None
 
 
 def shape(subject: Shape) -> str | None:
-    """All that decides where a task fits, within the rules that its job was checked by."""
+    """Check that a shape keeps the rules of job validation."""
     ask = subject.ask
     problem = resources(ask)
     if problem is None and not (ask.cpu or ask.memory or ask.gpu or ask.custom):
@@ -127,7 +127,7 @@ def shape(subject: Shape) -> str | None:
     if problem is None and subject.ask_max is not None:
         problem = resources(subject.ask_max)
         if problem is None and not ask.fits(subject.ask_max):
-            problem = "the most is below the least"
+            problem = "the maximum is below the ask"
     if problem is None and not (
         0 <= subject.gang <= TASKS_PER_JOB_MAX and -PRIORITY_MAX <= subject.priority <= PRIORITY_MAX
     ):
@@ -137,18 +137,18 @@ def shape(subject: Shape) -> str | None:
         and are_names(subject.clusters_allowed, CLUSTERS_MAX)
         and are_names(subject.clusters_forbidden, CLUSTERS_MAX)
     ):
-        problem = "labels or clusters that cannot be"
+        problem = "invalid labels or clusters"
     if problem is None and subject.affinity:
         wishes = subject.affinity
         if len(wishes) > AFFINITIES_MAX or not all(is_name(wish.label) for wish in wishes):
-            problem = "affinities that cannot be"
+            problem = "invalid affinities"
     if problem is None and subject.where is not None and constraint_problem(subject.where) is not None:
-        problem = "a condition that cannot be"
+        problem = "an invalid condition"
     return problem
 
 
 def lot(subject: TaskBatch) -> str | None:
-    """Tasks of one group: parallel columns, no task twice, a size that the shape allows."""
+    """Check tasks of one group: parallel columns, no task twice, a size that the shape allows."""
     tasks, attempts, nodes = subject.tasks, subject.attempts, subject.nodes
     count = len(tasks)
     if not 0 < count == len(attempts) == len(nodes) <= TASKS_PER_JOB_MAX:
@@ -177,12 +177,12 @@ def lot(subject: TaskBatch) -> str | None:
         and 0 <= template.grace <= GRACE_MAX
         and (template.duration is None or 1 <= template.duration <= DEADLINE_MAX)
     ):
-        return "a brief that cannot be"
+        return "an invalid task template"
     return shape(template.shape) or _size(subject.size, template.shape)
 
 
 def _size(size: Resources, of: Shape) -> str | None:
-    """The ask, or for elastic work anything up to the most."""
+    """Check that a size is the ask or, for elastic work, at most the maximum."""
     if size == of.ask:
         return None
     problem = resources(size)
@@ -192,12 +192,12 @@ def _size(size: Resources, of: Shape) -> str | None:
 
 
 def is_key(key: QueueKey) -> bool:
-    """Whether this can be a place in a queue."""
+    """True if this can be a queue key."""
     return len(key) <= KEY_NUMBERS_MAX and within(key, -NUMBER_MAX, NUMBER_MAX)
 
 
 def demand(lines: tuple[DemandLine, ...], most: int) -> str | None:
-    """A broker's waiting tasks, no line twice."""
+    """Check a broker's waiting tasks: no line twice."""
     if len(lines) > most:
         return "too many lines of demand"
     if len(lines) > 1 and len({entry.line for entry in lines}) != len(lines):
@@ -206,7 +206,7 @@ def demand(lines: tuple[DemandLine, ...], most: int) -> str | None:
         if not (0 <= entry.line <= COUNT_MAX and 0 <= entry.count <= COUNT_MAX):
             return "a line of demand out of range"
         if not is_key(entry.key):
-            return "a key that cannot be"
+            return "an invalid key"
         problem = shape(entry.shape)
         if problem is not None:
             return problem
@@ -214,7 +214,7 @@ def demand(lines: tuple[DemandLine, ...], most: int) -> str | None:
 
 
 def pairs(entries: tuple[tuple[int, int], ...], known: TasksOf | None) -> str | None:
-    """Tasks with attempts."""
+    """Check tasks with attempts."""
     for task, attempt in entries:
         if not (TASK_MIN <= task <= TASK_MAX and 0 <= attempt <= NUMBER_MAX):
             return "a task or an attempt out of range"
@@ -222,7 +222,7 @@ def pairs(entries: tuple[tuple[int, int], ...], known: TasksOf | None) -> str | 
 
 
 def withheld(entries: tuple[WithheldCapacity, ...], nodes: int) -> str | None:
-    """What is not for the league, node by node."""
+    """Check withheld capacity by node."""
     if len(entries) > nodes:
         return "more nodes than the cluster has"
     for node, amount in entries:
@@ -233,7 +233,7 @@ def withheld(entries: tuple[WithheldCapacity, ...], nodes: int) -> str | None:
 
 
 def ends(entries: tuple[AttemptEnd, ...], known: TasksOf | None) -> str | None:
-    """Attempts that are over."""
+    """Check ends of attempts."""
     for end in entries:
         if not (
             TASK_MIN <= end.task <= TASK_MAX
@@ -241,8 +241,8 @@ def ends(entries: tuple[AttemptEnd, ...], known: TasksOf | None) -> str | None:
             and -CODE_MAX <= end.exit_code <= CODE_MAX
         ):
             return "a task, an attempt or a code out of range"
-        # Notes come from backends word for word, so only their length is judged: refusing one would stop
-        # its runner's link for ever.
+        # Notes come from backends unchanged, so only their length is checked: a refusal would block the
+        # runner's link.
         if len(end.note) > NOTE_CHARACTERS_MAX:
             return "a note that is too long"
         usage = end.usage
@@ -252,7 +252,7 @@ def ends(entries: tuple[AttemptEnd, ...], known: TasksOf | None) -> str | None:
 
 
 def task_indices(tasks: Sequence[int], known: TasksOf | None) -> str | None:
-    """Tasks of jobs that are known here have an index below their job's number of tasks."""
+    """Check that tasks of known jobs have an index below the job's number of tasks."""
     if known is not None:
         for task in tasks:
             count = known(JobId(task >> INDEX_BITS))
@@ -262,7 +262,7 @@ def task_indices(tasks: Sequence[int], known: TasksOf | None) -> str | None:
 
 
 def columns(tasks: tuple[int, ...], attempts: tuple[int, ...]) -> str | None:
-    """Tasks and their attempts as columns."""
+    """Check tasks and their attempts as columns."""
     if len(tasks) != len(attempts):
         return "columns of different lengths"
     if not within(tasks, TASK_MIN, TASK_MAX) or not within(attempts, 0, NUMBER_MAX):
@@ -271,16 +271,16 @@ def columns(tasks: tuple[int, ...], attempts: tuple[int, ...]) -> str | None:
 
 
 def starts(entries: tuple[StartTask, ...], nodes: frozenset[int] | None) -> str | None:
-    """What a runner is to start: nothing twice, on its own nodes."""
+    """Check starts for a runner: none twice, all on its own nodes."""
     if len({(entry.task, entry.attempt) for entry in entries}) != len(entries):
         return "an attempt to be started twice"
     for entry in entries:
         if not (TASK_MIN <= entry.task <= TASK_MAX and 1 <= entry.attempt <= NUMBER_MAX):
             return "a task or an attempt out of range"
         if not (0 <= entry.node < NODES_MAX if nodes is None else entry.node in nodes):
-            return "a node of somebody else"
+            return "a node of another runner"
         if not is_estate(entry.shard) or len(entry.payload) > PAYLOAD_BYTES_MAX:
-            return "an estate or a payload that cannot be"
+            return "an invalid shard or payload"
         problem = resources(entry.size)
         if problem is not None:
             return problem
@@ -288,7 +288,7 @@ def starts(entries: tuple[StartTask, ...], nodes: frozenset[int] | None) -> str 
 
 
 def is_ends_column(column: tuple[TaskId, bytes, bytes]) -> bool:
-    """Whether a column tells of ends that a job's tasks can have."""
+    """True if a column has ends that a job's tasks can have."""
     task, states, _ = column
     if not (TASK_MIN <= task <= TASK_MAX and is_column(column)):
         return False

@@ -1,8 +1,8 @@
-"""Frames: several envelopes in one piece, four bytes of length before it.
+"""Frames: several envelopes as one block with four bytes of length before it.
 
-A frame's content is a msgpack array of envelopes, decoded by one typed decoder: what is not exactly an
-envelope with a known body is refused, and nothing else is ever constructed from what arrives. Lengths are
-looked at before anything is decoded or stored.
+A frame's content is a msgpack array of envelopes, decoded by one typed decoder: anything else than an
+envelope with a known body is refused, and no other object is made from received data. Lengths are checked
+before data is decoded or stored.
 """
 
 from collections import deque
@@ -14,12 +14,12 @@ from hanse.model.messages import Envelope
 
 HEADER_BYTES: Final = 4
 FRAME_BYTES_MAX: Final = 16 << 20
-"""The largest content of a frame. An envelope that does not fit cannot be sent."""
+"""Largest content of a frame. A larger envelope cannot be sent."""
 ENVELOPES_MAX: Final = 4_096
 """Envelopes in one frame."""
 
 FRAME_BYTES_USUAL: Final = 256 << 10
-"""A frame that has reached this size is closed and sent, so that nobody waits for a long one to arrive."""
+"""Size at which a frame is closed and sent, so that its receiver does not wait long."""
 _ARRAY: Final = 0xDD
 _ARRAY_BYTES: Final = 5
 
@@ -28,9 +28,9 @@ _decoder: Final = msgspec.msgpack.Decoder(list[Envelope])
 
 
 def take_frame(outbox: deque[Envelope], limit: int = FRAME_BYTES_MAX) -> tuple[bytearray | None, int]:
-    """Take as many envelopes as make one frame off the head of an outbox; the frame, and how many they were.
+    """Take one frame's envelopes from the head of an outbox; return the frame and their number.
 
-    No frame, and one envelope taken, if the first does not fit into any. The outbox is not empty.
+    The frame is None, and one envelope is taken, if the first fits into no frame. The outbox is not empty.
     """
     frame = bytearray(HEADER_BYTES + _ARRAY_BYTES)
     most = HEADER_BYTES + limit
@@ -53,7 +53,7 @@ def take_frame(outbox: deque[Envelope], limit: int = FRAME_BYTES_MAX) -> tuple[b
 
 
 def decode(content: bytes | bytearray | memoryview) -> list[Envelope] | str:
-    """The envelopes of a frame's content, or the reason why they are refused. No input raises."""
+    """Return the envelopes of a frame's content, or the reason of a refusal. No input raises."""
     count = _count(content)
     if count is None:
         return "undecodable"
@@ -61,12 +61,12 @@ def decode(content: bytes | bytearray | memoryview) -> list[Envelope] | str:
         return "crowded"
     try:
         return _decoder.decode(content)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # it raises all three on bad bytes
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # bad bytes raise all three
         return "undecodable"
 
 
 def _count(content: bytes | bytearray | memoryview) -> int | None:
-    """How many items the array at the beginning says it has; None if there is none."""
+    """Return the length that the leading array states; None if there is no array."""
     first = content[0] if len(content) else 0
     if 0x90 <= first <= 0x9F:
         return first & 0x0F

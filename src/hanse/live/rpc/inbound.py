@@ -1,9 +1,9 @@
-"""Connections that others open: they deliver, and are never written to.
+"""Inbound connections: opened by peers, read by us, and never written to.
 
-Nothing is believed before it is checked: the certificate (by TLS, then by role and book), the version that
-was agreed on, the length of a frame before it is stored, its envelopes as typed records, the names in them
-against the certificate, what they say against the table of roles, and whether it makes sense. The first thing
-that is wrong is counted and ends the connection, and nothing of that frame is delivered.
+Everything is checked before it is used: the certificate (by TLS, then by role and address book), the
+negotiated version, the length of a frame before it is stored, its envelopes as typed records, their names
+against the certificate, their types against the table of permissions, and their content. The first problem is
+counted and ends the connection, and no message of that frame is delivered.
 """
 
 import asyncio
@@ -27,18 +27,18 @@ from hanse.security.identity import Identity, identity_of
 BACKLOG: Final = 128
 """Connections that the kernel keeps until they are accepted."""
 ACCEPT_RETRY_SECONDS: Final = 1.0
-"""How long to wait when the process has no file descriptor left: nothing tells when there is one again."""
+"""Seconds to wait when the process has no file descriptor left; no event reports a free one."""
 
 
 class Inlet(asyncio.Protocol):
-    """One connection of a peer."""
+    """Connection that a peer has opened."""
 
     def __init__(self, gate: "Gate", host: str = "") -> None:
         self.identity: Identity | None = None
         self.host = host
-        """Where it comes from."""
+        """Address of the peer."""
         self.shaken = False
-        """Whether the handshake is done."""
+        """True after the handshake."""
         self._gate = gate
         self._office = gate.office
         self._transport: asyncio.Transport | None = None
@@ -47,12 +47,12 @@ class Inlet(asyncio.Protocol):
         self._expiry: asyncio.TimerHandle | None = None
         self._over = False
         self.closed = asyncio.get_running_loop().create_future()
-        """Done when the connection is gone."""
+        """Done when the connection is closed."""
 
-    # --- coming and going ----------------------------------------------------------------------------------
+    # --- lifetime ---------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The handshake is done: see who it is."""
+        """Check the peer's identity and version after the handshake."""
         self._transport = cast(asyncio.Transport, transport)
         self._gate.arrived(self)
         peer = transport.get_extra_info("ssl_object")
@@ -71,7 +71,7 @@ class Inlet(asyncio.Protocol):
         self._gate.admit(self)
 
     def _stranger(self, identity: Identity | None) -> str:
-        """Why somebody with a genuine certificate may not speak here; empty if it may."""
+        """Return why the holder of a valid certificate may not connect; empty if it may."""
         book = self._office.book
         if identity is None:
             return "foreign"
@@ -82,7 +82,7 @@ class Inlet(asyncio.Protocol):
         return "" if identity in book.addresses and identity != book.own else "unknown"
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Count tampering, and remove the connection."""
         if isinstance(exc, ssl.SSLError) and not self._over:
             self._office.refuse("tampered", self.identity, str(exc))
         self._end()
@@ -91,7 +91,7 @@ class Inlet(asyncio.Protocol):
             self.closed.set_result(None)
 
     def refuse(self, reason: str, detail: str = "") -> None:
-        """Count what is wrong, and end the connection."""
+        """Count a refusal, and end the connection."""
         self._office.refuse(reason, self.identity, detail)
         self.abort()
 
@@ -110,14 +110,14 @@ class Inlet(asyncio.Protocol):
         self._stall = self._expiry = None
 
     def hush(self, quiet: bool) -> None:
-        """Stop reading from the network, or go on."""
+        """Pause or resume reading from the network."""
         if self._transport is not None and not self._over:
             (self._transport.pause_reading if quiet else self._transport.resume_reading)()
 
     # --- frames --------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Take what has arrived: whole frames at once, and keep the beginning of the next."""
+        """Deliver whole frames, and keep the beginning of the next."""
         if self._over:
             return
         buffer = self._buffer
@@ -140,8 +140,8 @@ class Inlet(asyncio.Protocol):
             self._stall = loop.call_later(self._office.bounds.frame_seconds, self.refuse, "stalled")
 
     def _frames(self, chunk: bytes | bytearray) -> int:
-        """Deliver the whole frames at the beginning of a chunk; how many bytes they are, or -1 if the
-        connection has come to its end."""
+        """Deliver the whole frames at the beginning of a chunk; return their length in bytes, or -1 if the
+        connection has ended."""
         at, size = 0, len(chunk)
         most = self._office.bounds.frame_bytes
         while size - at >= HEADER_BYTES:
@@ -160,12 +160,12 @@ class Inlet(asyncio.Protocol):
         return at
 
     def _take(self, envelopes: list[Envelope] | str, size: int) -> bool:
-        """Check and deliver a frame of ``size`` bytes; whether the connection goes on."""
+        """Check and deliver a frame of ``size`` bytes; return True if the connection goes on."""
         if isinstance(envelopes, str):
             self.refuse(envelopes)
             return False
         sender, may_say = self.identity, self._office.book.may_say
-        assert sender is not None, "frames are read from those who were admitted"
+        assert sender is not None, "frames are read from admitted peers"
         for envelope in envelopes:
             allowed = may_say(sender, envelope.source, envelope.target)
             if isinstance(allowed, str):
@@ -190,7 +190,7 @@ class Inlet(asyncio.Protocol):
 
 
 class Gate:
-    """Accepts connections, bounds their number, and hands their envelopes on."""
+    """Listener that accepts connections, bounds their number, and delivers their envelopes."""
 
     def __init__(
         self,
@@ -203,18 +203,18 @@ class Gate:
         self.deliver = deliver
         self.context: ssl.SSLContext | None = None
         self.open: dict[Inlet, None] = {}
-        """Connections that are not gone yet, admitted or not."""
+        """Open connections, admitted or not."""
         self.inlets: dict[Inlet, None] = {}
         """Admitted connections, oldest first."""
         self._sockets: list[socket.socket] = []
         self._shaking: Counter[str] = Counter()
         """Handshakes under way, by host."""
         self._accepted: dict[socket.socket, None] = {}
-        """Connections whose handshake has not begun."""
+        """Accepted sockets whose handshake has not begun."""
         self._hushed = False
 
     async def listen(self, host: str, port: int) -> int:
-        """Take connections on every address of a host; the port (chosen if it was 0)."""
+        """Listen on every address of a host; return the port (chosen if it was 0)."""
         loop = asyncio.get_running_loop()
         self.context = server_context(self.office.credentials)
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -248,7 +248,7 @@ class Gate:
             self.office.errand(self._shake(connection, host))
 
     async def _shake(self, connection: socket.socket, host: str) -> None:
-        """See a newcomer through its handshake; from then on it is an inlet."""
+        """Do the handshake of a new connection."""
         del self._accepted[connection]
         inlet = Inlet(self, host)
         watch_over(connection)
@@ -260,14 +260,14 @@ class Gate:
                 ssl_handshake_timeout=self.office.bounds.handshake_seconds,
                 ssl_shutdown_timeout=self.office.bounds.close_seconds,
             )
-        except OSError as error:  # what TLS refuses is one too
+        except OSError as error:  # TLS errors are included
             self.office.refuse(_handshake_reason(error), host, str(error))
         finally:
             if not inlet.shaken:
                 self._shaken(host)
 
     def arrived(self, inlet: Inlet) -> None:
-        """A handshake is done: the connection now counts as open."""
+        """Count a connection as open after its handshake."""
         inlet.shaken = True
         self._shaken(inlet.host)
         self.open[inlet] = None
@@ -278,7 +278,7 @@ class Gate:
             del self._shaking[host]
 
     def admit(self, inlet: Inlet) -> None:
-        """Somebody we know is connected; its oldest connection goes if it has too many."""
+        """Admit the connection of a known peer; close its oldest one if it has too many."""
         self.office.counters["admitted"] += 1
         self.inlets[inlet] = None
         same = [other for other in self.inlets if other.identity == inlet.identity]
@@ -290,25 +290,25 @@ class Gate:
             self.office.heard(inlet.identity)
 
     def forget(self, inlet: Inlet) -> None:
-        """A connection is gone."""
+        """Remove a closed connection."""
         self.open.pop(inlet, None)
         self.inlets.pop(inlet, None)
 
     def hush(self, quiet: bool) -> None:
-        """Stop reading from everybody, or go on."""
+        """Pause or resume reading from all connections."""
         if quiet != self._hushed:
             self._hushed = quiet
             for inlet in self.inlets:
                 inlet.hush(quiet)
 
     def review(self) -> None:
-        """The book has changed: those who are no longer in it must go."""
+        """Close connections of peers that are no longer in the address book."""
         for inlet in list(self.inlets):
             if inlet.identity not in self.office.book.addresses:
                 inlet.refuse("unknown")
 
     async def close(self) -> None:
-        """End everything. The errands are over: nobody is accepted any more."""
+        """Close all sockets and connections. The accepting tasks have ended before."""
         for waiting in (*self._sockets, *self._accepted):
             waiting.close()
         self._sockets.clear()
@@ -325,7 +325,7 @@ def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
         bound.setblocking(False)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            with suppress(OSError):  # a host without it listens on the other address anyway
+            with suppress(OSError):  # a host without the option listens on the other address anyway
                 bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         bound.bind(address)
         bound.listen(BACKLOG)
@@ -336,7 +336,7 @@ def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
 
 
 def _handshake_reason(error: OSError) -> str:
-    """Why a handshake failed, as a word to count by."""
+    """Return the reason of a failed handshake, as the name of a counter."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return "expired" if "expired" in error.verify_message else "certificate"
     if isinstance(error, ssl.SSLError) and "DID_NOT_RETURN_A_CERTIFICATE" in (error.reason or ""):

@@ -1,6 +1,6 @@
-"""Vetting of every kind of message, one function each: what is wrong with it, in a few words, or None.
+"""Validators of messages, one function for each type: return the problem in a few words, or None.
 
-``validation`` says what this is for and by which rule bounds are chosen.
+``validation`` gives their purpose and the rule by which bounds are chosen.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ from hanse.policy.node_columns import CAPACITY_MAX, DIMENSIONS_MAX, NODES_MAX
 ESTATES_MAX: Final = 65_536
 """Shards named in one message."""
 LOTS_MAX: Final = 4_096
-"""Lots in one claim."""
+"""Task batches in one claim."""
 JOBS_MAX: Final = 1 << 20
 """Jobs listed in one message."""
 MEMBERS_MAX: Final = 1_023
@@ -47,8 +47,7 @@ KIND_CHARACTERS_MAX: Final = 3 * NAME_CHARACTERS_MAX + 2
 OFFERS_MAX: Final = 1 << 17
 """Grants in one message."""
 WATCHED_MAX: Final = 64
-"""Jobs asked about in one message. Each may be answered by a message, so this must stay far below a link's
-window."""
+"""Jobs in one query. Each may be answered by a message, so this must stay far below a link's window."""
 
 
 # --- broker to warden -------------------------------------------------------------------------------------
@@ -56,7 +55,7 @@ window."""
 
 def _claim(body: m.Claim, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers):
-        return "a broker that is not known"
+        return "an unknown broker"
     if not 0 <= body.number <= NUMBER_MAX or len(body.batches) > LOTS_MAX:
         return "a claim out of range"
     problem = _rounds(body.rounds) or _echo(body.echo, limits)
@@ -76,51 +75,51 @@ def _claim(body: m.Claim, limits: Limits, source: str) -> str | None:
 
 def _demand(body: m.Demand, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers):
-        return "a broker that is not known"
+        return "an unknown broker"
     return field_validators.demand(body.lines, LINES_MAX)
 
 
 def _columns(body: m.CancelAttempts | m.AckEnds, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers):
-        return "a broker that is not known"
+        return "an unknown broker"
     return field_validators.columns(body.tasks, body.attempts)
 
 
 def _register(body: m.RegisterStandby, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers):
-        return "a broker that is not known"
+        return "an unknown broker"
     if body.standby and not is_name(body.standby):
-        return "an heir that cannot be"
+        return "an invalid standby"
     return _tenure(body.shard, body.term, 0)
 
 
 def _adopt(body: m.RequestTakeover, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers):
-        return "a broker that is not known"
+        return "an unknown broker"
     return (
         None
         if _tenure(body.shard, body.term, body.takeover_id) is None and is_name(body.owner)
-        else "a bid that cannot be"
+        else "an invalid takeover request"
     )
 
 
 def _return(body: m.AbortTakeover, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers):
-        return "a broker that is not known"
+        return "an unknown broker"
     return _tenure(body.shard, body.term, body.takeover_id)
 
 
 def _beat_reply(body: m.HeartbeatReply, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers):
-        return "a broker that is not known"
+        return "an unknown broker"
     if not field_validators.are_estates(body.shards, ESTATES_MAX):
-        return "estates that cannot be"
+        return "invalid shards"
     return _echo(body.echo, limits)
 
 
 def _sync(body: m.RequestSnapshot, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers):
-        return "a broker that is not known"
+        return "an unknown broker"
     return None if body.cluster == limits.name or not limits.name else "another cluster"
 
 
@@ -129,7 +128,7 @@ def _sync(body: m.RequestSnapshot, limits: Limits, source: str) -> str | None:
 
 def _answer(body: m.ClaimReply, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.clusters):
-        return "a cluster that is not known"
+        return "an unknown cluster"
     if not 0 <= body.number <= NUMBER_MAX:
         return "a claim out of range"
     for task, node in body.substituted:
@@ -164,7 +163,7 @@ def _offers(offers: tuple[m.Offer, ...]) -> str | None:
 
 def _news(body: m.TaskUpdates, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.clusters):
-        return "a cluster that is not known"
+        return "an unknown cluster"
     for task, attempt, node in body.started:
         if not (TASK_MIN <= task <= TASK_MAX and 0 <= attempt <= NUMBER_MAX and 0 <= node < NODES_MAX):
             return "a task, an attempt or a node out of range"
@@ -176,9 +175,9 @@ def _news(body: m.TaskUpdates, limits: Limits, source: str) -> str | None:
 
 def _estate(body: m.OwnershipReply, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.clusters):
-        return "a cluster that is not known"
+        return "an unknown cluster"
     if body.owner and not is_name(body.owner):
-        return "an owner that cannot be"
+        return "an invalid owner"
     return (
         _tenure(body.shard, body.term, body.takeover_id)
         or field_validators.pairs(body.running, limits.tasks)
@@ -196,7 +195,7 @@ def _beat(body: m.WardenHeartbeat, limits: Limits, source: str) -> str | None:
 
 def _change(body: m.ClusterDelta, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.clusters):
-        return "a cluster that is not known"
+        return "an unknown cluster"
     return _delta(body.delta, limits, source)
 
 
@@ -209,10 +208,10 @@ def _delta(delta: m.Delta, limits: Limits, source: str) -> str | None:
     if not within((delta.epoch, delta.since, delta.version), 0, NUMBER_MAX):
         return "an epoch or a version out of range"
     if not within(nodes, 0, NODES_MAX - 1) or not _vectors(free):
-        return "a node or its room out of range"
+        return "a node or its free capacity out of range"
     known = limits.layouts.get(source)
     if known is None or delta.epoch < known.epoch or not nodes:
-        return None  # without a snapshot, or behind it, the machine does not look at the nodes
+        return None  # without a snapshot, or before it, the machine ignores the nodes
     width = len(known.dimensions)
     if max(nodes) >= known.nodes or any(len(vector) != width for vector in free):
         return STALE
@@ -234,26 +233,26 @@ def _snapshot(body: m.ClusterSnapshot, limits: Limits, source: str) -> str | Non
         or list(custom) != sorted(frozenset(custom))
         or not field_validators.are_names(custom, DIMENSIONS_MAX)
     ):
-        return "resources that cannot be"
+        return "invalid resources"
     for vectors in (body.capacity, body.free):
         if any(len(vector) != width for vector in vectors) or not _vectors(vectors):
             return "a node's amounts out of range"
     if not within(body.reserve, 0, nodes - 1) or not field_validators.are_names(body.partitions, MEMBERS_MAX):
-        return "a reserve or partitions that cannot be"
+        return "an invalid reserve or partitions"
     return _attributes(body.attributes) or _changed(layout_of(body), limits.layouts.get(source))
 
 
 def _attributes(nodes: tuple[tuple[tuple[str, Value], ...], ...]) -> str | None:
-    """Nodes are much alike, so each set of attributes is looked at once."""
+    """Check each distinct set of attributes once, because nodes are much alike."""
     for attributes in dict.fromkeys(nodes):
         if len(attributes) > ATTRIBUTES_PER_NODE_MAX or attributes_problem(dict(attributes)) is not None:
-            return "attributes that cannot be"
+            return "invalid attributes"
     return None
 
 
 def _changed(layout: Layout, known: Layout | None) -> str | None:
-    """A cluster keeps its layout for an epoch, and may only grow from one to the next: claims on their way
-    name nodes and resources of the layout that they were made by."""
+    """Compare a layout with the known one. A cluster keeps its layout for an epoch, and may only grow from
+    one to the next: claims under way name nodes and resources of the old layout."""
     if known is None or layout.epoch < known.epoch:
         return None
     if layout.epoch == known.epoch:
@@ -268,7 +267,7 @@ def _changed(layout: Layout, known: Layout | None) -> str | None:
 
 def _replicate(body: m.ReplicateJobs, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers):
-        return "a broker that is not known"
+        return "an unknown broker"
     if len(body.jobs) > REPLICATE_JOBS_MAX:
         return "too many jobs"
     problem = _tenure(body.shard, body.term, 0)
@@ -276,35 +275,35 @@ def _replicate(body: m.ReplicateJobs, limits: Limits, source: str) -> str | None
         if not (JOB_MIN <= replica.job <= JOB_MAX and 0 <= replica.age <= NUMBER_MAX):
             return "a job or its age out of range"
         if check_job(replica.spec):
-            return "a job that would not have been taken"
+            return "a job that validation refuses"
         count = replica.spec.tasks
         if not 0 <= replica.ends_to_follow <= count:
             return "more ends than a job has tasks"
         for index, state, attempt in replica.ends:
             if not (0 <= index < count and SUCCEEDED <= state <= CANCELLED and 0 <= attempt <= NUMBER_MAX):
-                return "a task that cannot have ended so"
+                return "a task with an impossible end"
     return problem
 
 
 def _progress(body: m.ReplicaUpdate, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers) or not is_estate(body.shard):
-        return "a broker or an estate that cannot be"
+        return "an invalid broker or shard"
     for task, state, attempt in body.ends:
         if not (
             TASK_MIN <= task <= TASK_MAX and SUCCEEDED <= state <= CANCELLED and 0 <= attempt <= NUMBER_MAX
         ):
-            return "a task that cannot have ended so"
+            return "a task with an impossible end"
     if len(body.end_runs) > ENTRIES_MAX:
-        return "more ends than one message tells of"
+        return "more ends than fit in one message"
     for task, state, attempt, count in body.end_runs:
         if not (
             TASK_MIN <= task <= TASK_MAX and SUCCEEDED <= state <= CANCELLED and 0 <= attempt <= NUMBER_MAX
         ):
-            return "a task that cannot have ended so"
+            return "a task with an impossible end"
         if not 0 < count <= TASKS_PER_JOB_MAX - (task & INDEX_MASK):
             return "more tasks than a job has"
     if len(body.columns) > 1 or not all(map(field_validators.is_ends_column, body.columns)):
-        return "columns of ends that cannot be"
+        return "invalid columns of ends"
     if limits.tasks is not None and (body.ends or body.end_runs or body.columns):
         tasks = [task for task, _, _ in body.ends]
         tasks += [TaskId(task + count - 1) for task, _, _, count in body.end_runs]
@@ -318,49 +317,49 @@ def _progress(body: m.ReplicaUpdate, limits: Limits, source: str) -> str | None:
 def _taken(body: m.OwnershipTransferred, limits: Limits, source: str) -> str | None:
     problem = _tenure(body.shard, body.term, 0)
     if not _known(source, limits.brokers) or problem is not None:
-        return problem or "a broker that is not known"
+        return problem or "an unknown broker"
     return _jobs(body.jobs, JOBS_MAX)
 
 
 def _watch(body: m.WatchJobs, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers) or not 0 <= body.round <= NUMBER_MAX:
-        return "a broker or a round that cannot be"
+        return "an invalid broker or round"
     return _jobs(body.jobs, WATCHED_MAX)
 
 
 def _watched(body: m.JobEnded, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers) or not 0 <= body.round <= NUMBER_MAX:
-        return "a broker or a round that cannot be"
+        return "an invalid broker or round"
     if not (body.state == -1 or SUCCEEDED <= body.state <= CANCELLED):
-        return "a state that is none"
+        return "an invalid state"
     return _jobs((body.job,), 1)
 
 
 def _gossip(body: m.Gossip, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers) or len(body.members) > MEMBERS_MAX:
-        return "a broker that is not known, or too many"
+        return "an unknown broker, or too many"
     for member in body.members:
         numbers = (member.epoch, member.beat, member.version)
         if not is_name(member.name) or min(numbers) < 0 or max(numbers) > NUMBER_MAX:
-            return "a member that cannot be"
+            return "an invalid member"
     return None
 
 
 def _experience(body: DurationStatsUpdate, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.brokers) or len(body.kinds) > KINDS_PER_MESSAGE_MAX:
-        return "a broker that is not known, or too many kinds"
+        return "an unknown broker, or too many kinds"
     if not (0 <= body.since <= body.until <= NUMBER_MAX and 0 <= body.acked_version <= NUMBER_MAX):
-        return "versions that cannot be"
+        return "invalid versions"
     for learned in body.kinds:
         if not 0 < learned.version <= body.until or not 0 < len(learned.sizes) <= SIZES_MAX:
-            return "a version or a number of sizes that cannot be"
+            return "an invalid version or number of sizes"
         if not 0 < len(learned.kind) <= KIND_CHARACTERS_MAX or not learned.kind.isprintable():
-            return "a kind that cannot be"
+            return "an invalid kind"
         for seen in learned.sizes:
             if not (0 <= seen.cpu <= CPU_MILLI_MAX and 0 <= seen.gpu <= GPUS_MAX):
-                return "a size that cannot be"
+                return "an invalid size"
             if not (0 < seen.total <= TOTAL_MAX and 0 < seen.count <= field_validators.COUNT_MAX):
-                return "sums that cannot be"
+                return "invalid sums"
     return None
 
 
@@ -369,14 +368,14 @@ def _experience(body: DurationStatsUpdate, limits: Limits, source: str) -> str |
 
 def _orders(body: m.RunnerOrders, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.clusters):
-        return "a warden that is not known"
+        return "an unknown warden"
     for stop in body.stops:
         if not (
             TASK_MIN <= stop.task <= TASK_MAX
             and 0 <= stop.attempt <= NUMBER_MAX
             and 0 <= stop.grace <= GRACE_MAX
         ):
-            return "a stop out of range"
+            return "a stop order out of range"
     return (
         _echo(body.echo, limits)
         or field_validators.starts(body.starts, limits.served)
@@ -386,20 +385,20 @@ def _orders(body: m.RunnerOrders, limits: Limits, source: str) -> str | None:
 
 def _runner_lease(body: m.RunnerLease, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.clusters) or not 0 <= body.session <= NUMBER_MAX:
-        return "a warden or a session that cannot be"
+        return "an invalid warden or session"
     if not field_validators.are_estates(body.lapsed, ESTATES_MAX):
-        return "estates that cannot be"
+        return "invalid shards"
     return _echo(body.echo, limits)
 
 
 def _rejoin(body: m.Rejoin, limits: Limits, source: str) -> str | None:
     known = _known(source, limits.clusters) and 0 <= body.session <= NUMBER_MAX
-    return None if known else "a warden or a session that cannot be"
+    return None if known else "an invalid warden or session"
 
 
 def _report(body: m.RunnerReport, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.runners):
-        return "a runner that is not known"
+        return "an unknown runner"
     return (
         field_validators.pairs(body.started, None)
         or field_validators.ends(body.ended, None)
@@ -409,7 +408,7 @@ def _report(body: m.RunnerReport, limits: Limits, source: str) -> str | None:
 
 def _hello(body: m.OpenSession, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.runners):
-        return "a runner that is not known"
+        return "an unknown runner"
     if not within((body.session, body.sent_at), 0, NUMBER_MAX):
         return "a session or an instant out of range"
     if not within(body.nodes, 0, limits.nodes - 1):
@@ -423,7 +422,7 @@ def _hello(body: m.OpenSession, limits: Limits, source: str) -> str | None:
 
 def _runner_beat(body: m.RunnerHeartbeat, limits: Limits, source: str) -> str | None:
     if not _known(source, limits.runners):
-        return "a runner that is not known"
+        return "an unknown runner"
     inside = 0 <= body.session <= NUMBER_MAX and 0 <= body.sent_at <= NUMBER_MAX
     return None if inside else "a session or an instant out of range"
 
@@ -432,10 +431,10 @@ def _ack(_body: m.Ack, limits: Limits, source: str) -> str | None:
     for group in (limits.brokers, limits.clusters, limits.runners):
         if group is None or source in group:
             return None
-    return "somebody who is not known"
+    return "an unknown sender"
 
 
-# --- what several of them have ----------------------------------------------------------------------------
+# --- shared fields --------------------------------------------------------------------------------------
 
 
 def _known(name: str, group: frozenset[str] | None) -> bool:
@@ -443,24 +442,24 @@ def _known(name: str, group: frozenset[str] | None) -> bool:
 
 
 def _echo(echo: Instant, limits: Limits) -> str | None:
-    """Our own instant, come back to us: it cannot be later than now."""
+    """Check our own instant that a peer returns: it cannot be later than now."""
     if not 0 <= echo <= NUMBER_MAX:
         return "an instant out of range"
-    return "an echo of what was not said yet" if limits.clock is not None and echo > limits.clock() else None
+    return "an echo from the future" if limits.clock is not None and echo > limits.clock() else None
 
 
 def _rounds(rounds: tuple[tuple[str, int], ...]) -> str | None:
     if len(rounds) > ESTATES_MAX:
-        return "too many estates"
+        return "too many shards"
     for shard, number in rounds:
         if not is_estate(shard) or not 0 <= number <= NUMBER_MAX:
-            return "an estate or its round that cannot be"
+            return "an invalid shard or round"
     return None
 
 
 def _tenure(shard: str, term: int, bid: int) -> str | None:
     inside = is_estate(shard) and 0 <= term <= NUMBER_MAX and 0 <= bid <= NUMBER_MAX
-    return None if inside else "an estate, a term or a bid out of range"
+    return None if inside else "a shard, a term or a takeover id out of range"
 
 
 def _jobs(jobs: tuple[int, ...], most: int) -> str | None:
@@ -469,7 +468,7 @@ def _jobs(jobs: tuple[int, ...], most: int) -> str | None:
 
 
 def _vectors(vectors: tuple[Vector, ...]) -> bool:
-    """Whether there is something in each, nothing negative, and nothing beyond what a node may have."""
+    """True if each has an entry, none is negative, and none is above the maximum of a node."""
     return not vectors or (
         all(vectors) and min(map(min, vectors)) >= 0 and max(map(max, vectors)) <= CAPACITY_MAX
     )
@@ -507,4 +506,4 @@ VETTERS: Final[dict[type, Callable[[Any, Limits, str], str | None]]] = {
     m.Ack: _ack,
     **ESTATE_VETTERS,
 }
-"""One for every kind of message; a test holds it complete."""
+"""One for each type of message; a test checks that it is complete."""

@@ -1,11 +1,10 @@
-"""Connections that we open: one for each peer, for all that we say to it.
+"""Outbound connections: one for each peer, for all messages to it.
 
-An ``Outlet`` holds the envelopes that wait for one peer. What is said within one turn of the event loop
-leaves together. A peer is dialled when there is something to say to it; if it cannot be reached it is dialled
-again after a pause that doubles, with a random part so that many members do not return in step; at once when
-the peer has just dialled us. A connection over which nothing comes back any more is given up, so that a
-network that was cut and is whole again is used at once (``socket_options`` says why). Whatever is dropped on
-the way is counted, and repeated by the machines' links.
+A ``PeerSender`` holds the envelopes that wait for one peer. Envelopes of one turn of the event loop leave
+together. A peer is dialled when there is a message for it. If it cannot be reached it is dialled again after
+a pause that doubles, with a random part so that many members do not return in step; at once when the peer has
+just dialled us. A silent connection is replaced, so that a healed network is used at once (see
+``socket_options``). Dropped envelopes are counted, and repeated by the machines' links.
 """
 
 import asyncio
@@ -21,11 +20,11 @@ from hanse.model.messages import Envelope
 from hanse.security.identity import Identity
 
 SERVER_NAME: Final = "hanse"
-"""What the handshake calls every peer: who is really there is checked by certificate."""
+"""Server name of every peer in the handshake: the certificate proves the real one."""
 
 
 class Stream(asyncio.Protocol):
-    """An open connection to a peer."""
+    """Open connection to a peer."""
 
     def __init__(self, outlet: "Outlet") -> None:
         self._outlet = outlet
@@ -33,16 +32,16 @@ class Stream(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._looked = 0.0
-        """When it was last looked whether anything comes back."""
+        """Time of the latest check for silence."""
         self.writable = False
         self.foreign = False
-        """Whether the peer speaks none of our versions of the wire."""
+        """True if the peer speaks none of our wire versions."""
         self.since = 0.0
         self.closed = asyncio.get_running_loop().create_future()
-        """Done when the connection is gone."""
+        """Done when the connection is closed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The peer has proved who it is; see whether we understand each other."""
+        """Check the wire version of the authenticated peer."""
         self._transport = cast(asyncio.Transport, transport)
         problem = version_problem(transport.get_extra_info("ssl_object"))
         self.foreign = not self._office.understands(self._outlet.peer, problem)
@@ -53,12 +52,13 @@ class Stream(asyncio.Protocol):
         self._outlet.opened(self)
 
     def write(self, frame: bytearray) -> None:
-        """Send a frame; whether more may follow, ``writable`` says."""
-        assert self._transport is not None, "a stream is written to when it is open"
+        """Send a frame; ``writable`` tells if more may follow."""
+        assert self._transport is not None, "a connection is written to when it is open"
         self._transport.write(frame)
 
     def unheard(self) -> bool:
-        """Whether nothing comes back any more; looked at now and then, for it costs a call of the kernel."""
+        """Return True if the peer acknowledges nothing. Checked now and then, because it costs a system
+        call."""
         now = asyncio.get_running_loop().time()
         if now - self._looked < self._office.bounds.look_seconds:
             return False
@@ -66,27 +66,27 @@ class Stream(asyncio.Protocol):
         return self._silent(REPEATED_LEAST, self._office.bounds.unheard_seconds)
 
     def stuck(self) -> bool:
-        """Whether the kernel is waiting to repeat something, be it for a moment only."""
+        """Return True if the kernel is waiting to retransmit, even if only for a moment."""
         return self._silent(1, 0.0)
 
     def _silent(self, repeated: int, seconds: float) -> bool:
-        assert self._transport is not None, "a stream is asked when it is open"
+        assert self._transport is not None, "a connection is checked when it is open"
         return unheard(self._transport.get_extra_info("socket"), repeated, seconds)
 
     def data_received(self, data: bytes) -> None:
-        """Peers answer over connections of their own."""
+        """Refuse data: peers answer over connections of their own."""
         del data
         self._office.refuse("talk_back", self._outlet.peer)
         self.abort()
 
     def pause_writing(self) -> None:
-        """The peer takes less than we say."""
+        """Stop writing: the peer reads more slowly than we write."""
         self.writable = False
         loop = asyncio.get_running_loop()
         self._stall = loop.call_later(self._office.bounds.write_seconds, self._stalled)
 
     def resume_writing(self) -> None:
-        """The peer has caught up."""
+        """Go on: the peer has caught up."""
         self._relieve()
         self.writable = True
         self._outlet.flush()
@@ -101,7 +101,7 @@ class Stream(asyncio.Protocol):
             self._stall = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Report the end of the connection."""
         self._relieve()
         self.writable = False
         if not self.closed.done():
@@ -109,7 +109,7 @@ class Stream(asyncio.Protocol):
         self._outlet.lost(self, exc)
 
     def close(self) -> None:
-        """Say what was written, then end; at once if that takes too long."""
+        """Send written data, then close; abort if that takes too long."""
         self._relieve()
         self.writable = False
         if self._transport is not None and not self.closed.done():
@@ -119,7 +119,7 @@ class Stream(asyncio.Protocol):
             self._transport.close()
 
     def _abort_late(self) -> None:
-        """End now, unless it has ended in this very turn of the loop."""
+        """Abort, unless the connection has ended in this turn of the loop."""
         if not self.closed.done():
             self.abort()
 
@@ -132,7 +132,7 @@ class Stream(asyncio.Protocol):
 
 
 class Outlet:
-    """All that is said to one peer."""
+    """Sender of all messages to one peer."""
 
     def __init__(self, office: Office, peer: Identity, address: tuple[str, int]) -> None:
         self.office = office
@@ -140,7 +140,7 @@ class Outlet:
         self.address = address
         self.outbox: deque[Envelope] = deque()
         self._streams: dict[Stream, None] = {}
-        """Connections not yet gone; the last one that is open is written to."""
+        """Connections not closed yet; the latest open one is written to."""
         self._stream: Stream | None = None
         self._dialling = False
         self._closed = False
@@ -148,22 +148,22 @@ class Outlet:
         self._redial: asyncio.TimerHandle | None = None
         self._failures = 0
         self._not_before = 0.0
-        """When the peer may be dialled again, on the loop's clock."""
+        """Earliest time of the next dial, on the loop's clock."""
         self._lost_at = -1.0
-        """Since when the peer cannot be reached; negative: it can, or nobody has tried."""
+        """Time since which the peer is unreachable; negative: it is reachable, or was not dialled."""
 
     @property
     def connected(self) -> bool:
-        """Whether there is an open connection."""
+        """True if there is an open connection."""
         return self._stream is not None
 
     @property
     def due(self) -> bool:
-        """Whether something was said since the last flush."""
+        """True if envelopes were added since the last flush."""
         return self._scheduled is not None
 
     def send(self, envelope: Envelope) -> None:
-        """Say something to the peer, soon."""
+        """Queue an envelope; it leaves at the end of this turn of the loop."""
         if len(self.outbox) >= self.office.bounds.outbox_envelopes:
             self.office.counters["dropped_full"] += 1
             return
@@ -172,7 +172,7 @@ class Outlet:
             self._scheduled = asyncio.get_running_loop().call_soon(self.flush)
 
     def flush(self) -> None:
-        """Write what waits, as far as the network takes it; dial if there is no connection."""
+        """Write queued envelopes as far as the network accepts them; dial if there is no connection."""
         if self._scheduled is not None:
             self._scheduled.cancel()
             self._scheduled = None
@@ -195,7 +195,7 @@ class Outlet:
             stream.write(frame)
 
     def heard(self) -> None:
-        """The peer has just opened a connection to us, so it can be reached: do not wait any longer."""
+        """Dial without waiting: the peer has just opened a connection to us, so it can be reached."""
         self._failures = 0
         if self._stream is not None:
             if self._stream.stuck():
@@ -206,7 +206,7 @@ class Outlet:
             self._dial_again()
 
     def _give_up(self, stream: Stream, reason: str) -> None:
-        """Talk over a new connection. What the old one still had is lost, and repeated by the links."""
+        """Replace a connection. Data in the old one is lost, and repeated by the links."""
         self.office.counters[reason] += 1
         self.office.counters["disconnected"] += 1
         self._stream = None
@@ -216,7 +216,7 @@ class Outlet:
     # --- dialling ------------------------------------------------------------------------------------------
 
     def _want(self) -> None:
-        """There is something to say and no connection: dial, now or when it is time to try again."""
+        """Dial now, or when the pause is over."""
         if self._dialling or self._redial is not None or self._closed:
             return
         loop = asyncio.get_running_loop()
@@ -254,7 +254,7 @@ class Outlet:
         except ssl.SSLError as error:
             self.office.refuse("peer", self.peer, str(error))
             self._unreachable(begun)
-        except (OSError, UnicodeError):  # a timeout is one, and an impossible host name the other
+        except (OSError, UnicodeError):  # a timeout is an OSError; an invalid host name is the other
             self._unreachable(begun)
         finally:
             self._dialling = False
@@ -271,8 +271,9 @@ class Outlet:
             self.outbox.clear()
 
     def _pause(self, begun: float) -> None:
-        """Wait before the next dialling: half of the doubled time surely, the other half by chance; counted
-        from when the last one began, for one that nobody answers has taken its time already."""
+        """Set the pause before the next dial: half of the doubled time, and a random part of the other half;
+        counted from the start of the last one, because a dial without an answer has taken its time
+        already."""
         bounds = self.office.bounds
         self._failures += 1
         span = bounds.redial_first * 2 ** min(self._failures - 1, 30)
@@ -280,7 +281,7 @@ class Outlet:
         self._not_before = begun + min(span, bounds.redial_most) * share
 
     def opened(self, stream: Stream) -> None:
-        """A connection is there."""
+        """Use a new connection."""
         self._streams[stream] = None
         if self._closed or stream.foreign:
             stream.abort()
@@ -290,7 +291,7 @@ class Outlet:
         self._lost_at = -1.0
 
     def lost(self, stream: Stream, error: Exception | None) -> None:
-        """A connection is gone. One that lived for long was good, so the peer is dialled again at once."""
+        """Handle the end of a connection. After a long-lived one the peer is dialled again at once."""
         self._streams.pop(stream, None)
         if stream is not self._stream:
             return
@@ -307,8 +308,7 @@ class Outlet:
             self._want()
 
     def move(self, address: tuple[str, int]) -> None:
-        """The peer is somewhere else: the next dialling goes there. An open connection is to the right one
-        wherever it is."""
+        """Dial the peer at another address from now on. An open connection stays."""
         if address != self.address:
             self.address = address
             self._failures = 0
@@ -317,17 +317,17 @@ class Outlet:
                 self._dial_again()
 
     def renew(self) -> None:
-        """Our certificate is a new one: talk over a new connection, and let the old one say what it has."""
+        """Open a new connection for a new certificate, and let the old one send its data."""
         stream, self._stream = self._stream, None
         self._failures = 0
         if stream is not None:
             stream.close()
         self.flush()
 
-    # --- the end -------------------------------------------------------------------------------------------
+    # --- closing ----------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Take nothing more, and end every connection when it has said what it has."""
+        """Accept no more envelopes, and close every connection when its data is sent."""
         self._closed = True
         self.flush()
         if self._redial is not None:
@@ -342,9 +342,9 @@ class Outlet:
 
     @property
     def lingers(self) -> bool:
-        """Whether a connection is not gone yet."""
+        """True if a connection is not closed yet."""
         return bool(self._streams)
 
     async def wait_closed(self) -> None:
-        """Wait until every connection is gone."""
+        """Wait until every connection is closed."""
         await asyncio.gather(*(stream.closed for stream in self._streams))

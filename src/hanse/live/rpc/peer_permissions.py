@@ -1,8 +1,7 @@
-"""Who may say what to whom: the address book of a member, and the table of roles and messages.
+"""Permissions of peers: the address book of a member, and the table of roles and messages.
 
-A *name* is what machines call each other; an *identity* is what a certificate proves. Mostly each name has an
-identity of its own. A runner inside its warden's daemon has not: the book says that the warden's identity
-speaks for it.
+A *name* is the name of a machine in messages; an *identity* is proved by a certificate. Mostly each name has
+an identity of its own. A runner inside its warden's daemon has none: it has the warden's.
 """
 
 from collections.abc import Mapping
@@ -60,42 +59,42 @@ MAY_SAY: Final[dict[tuple[Role, Role], frozenset[type]]] = {
     (_WARDEN, _RUNNER): frozenset((m.RunnerOrders, m.RunnerLease, m.Rejoin, m.Ack, HistoryQuery)),
     (_RUNNER, _WARDEN): frozenset((m.RunnerReport, m.OpenSession, m.RunnerHeartbeat, m.Ack, HistoryReply)),
 }
-"""Sender's and receiver's role -> what may be said. Pairs that are not here say nothing to each other."""
+"""Sender's and receiver's role -> allowed messages. Other pairs may send nothing to each other."""
 _NOTHING: Final[frozenset[type]] = frozenset()
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """One name of the book."""
+    """Entry of the address book."""
 
     identity: Identity
-    """Who speaks for this name, and who is dialled to reach it."""
+    """Identity that sends for this name, and that is dialled to reach it."""
     host: str
     port: int
     role: Role | None = None
-    """What the name is, if not what its identity is: a runner inside its warden's daemon."""
+    """Role of the name, if not that of its identity: a runner inside its warden's daemon."""
 
     @property
     def plays(self) -> Role:
-        """The role of the name."""
+        """Role of the name."""
         return self.role or self.identity.role
 
 
 class Book:
-    """The names that one member knows. It never changes: another book takes its place."""
+    """Names that one member knows. It is immutable: another book replaces it."""
 
     def __init__(self, own: Identity, peers: Mapping[str, Peer]) -> None:
         self.own = own
         self.peers = {own.name: Peer(own, "", 0), **peers}
         self.addresses: dict[Identity, tuple[str, int]] = {}
-        """Where to dial each identity; of several names of one, the first counts."""
+        """Address of each identity; of several names of one identity, the first counts."""
         for peer in self.peers.values():
             self.addresses.setdefault(peer.identity, (peer.host, peer.port))
         self._said: dict[tuple[Identity, str, str], frozenset[type] | str] = {}
 
     def may_say(self, sender: Identity, source: str, target: str) -> frozenset[type] | str:
-        """What ``sender`` may say in the name ``source`` to ``target``; or the reason why nothing.
+        """Return the types that ``sender`` may send in the name ``source`` to ``target``, or why none.
 
-        The answers are kept: there are as many as pairs of names, and refused senders are cut off.
+        Results are cached: there are as many as pairs of names, because refused senders are disconnected.
         """
         key = (sender, source, target)
         known = self._said.get(key)

@@ -1,10 +1,9 @@
-"""What the wire asks of the kernel: to reach a peer soon or not at all, to notice one that has gone without a
-word, and to say whether anything comes back.
+"""Socket options of the transport: fast connects, detection of dead peers, and the age of acknowledgements.
 
-TCP repeats what is not acknowledged after pauses that double. That is right for a crowded network and wrong
-for one that was cut: after a cut of ten seconds a connection stays silent for up to ten seconds more. So a
-connection over which nothing comes back is given up while the cut lasts, and a peer that does not answer is
-knocked at once a second: the first knock after the heal gets through.
+TCP retransmits after pauses that double. That is right for a crowded network and wrong for one that was cut:
+after a cut of ten seconds a connection stays silent for up to ten seconds more. So a silent connection is
+given up while the cut lasts, and a peer that does not answer is dialled once a second: the first SYN after
+the heal gets through.
 """
 
 import asyncio
@@ -13,21 +12,21 @@ from contextlib import suppress
 from typing import Final
 
 KEEPALIVE_SECONDS: Final = 15
-"""An idle connection is asked for a sign of life after so long."""
+"""Seconds until an idle connection is probed."""
 KEEPALIVE_EVERY: Final = 5
-"""And again after so many seconds,"""
+"""Seconds between two probes."""
 KEEPALIVE_TRIES: Final = 3
-"""so often; then it is gone."""
+"""Probes without an answer after which the connection is dead."""
 REPEATED_LEAST: Final = 3
-"""How often the kernel must have repeated something in vain before silence means a cut: a link that has
-become slow suddenly is repeated to once or twice, too."""
+"""Futile retransmissions after which silence means a cut: on a link that has suddenly become slow the kernel
+retransmits once or twice, too."""
 
 _INFO_BYTES: Final = 60
-"""Of the kernel's ``tcp_info``: up to and with the time since the last acknowledgement."""
+"""Bytes of the kernel's ``tcp_info``, up to and with the time since the last acknowledgement."""
 _REPEATED_AT: Final = 2
-"""Where it says how often the oldest unacknowledged data was repeated without any progress."""
+"""Offset of the number of retransmissions of the oldest unacknowledged data without any progress."""
 _SILENT_AT: Final = 56
-"""Where it says how many milliseconds ago the last acknowledgement came."""
+"""Offset of the milliseconds since the last acknowledgement."""
 
 
 async def reach(address: tuple[str, int], seconds: float) -> socket.socket:
@@ -56,11 +55,11 @@ async def reach(address: tuple[str, int], seconds: float) -> socket.socket:
 
 
 def watch_over(connection: socket.socket | None, write_seconds: float = 0.0) -> None:
-    """Have the kernel notice a peer that has gone without a word, where it can; with ``write_seconds``, also
-    one that takes nothing for so long."""
+    """Let the kernel detect a dead peer, where it can; with ``write_seconds``, also a peer that accepts no
+    data for so long."""
     if connection is None:
         return
-    with suppress(OSError):  # a comfort only: bounds of our own notice the same, later
+    with suppress(OSError):  # optional: our own bounds detect the same, later
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in (
             ("TCP_KEEPIDLE", KEEPALIVE_SECONDS),
@@ -73,9 +72,9 @@ def watch_over(connection: socket.socket | None, write_seconds: float = 0.0) -> 
 
 
 def unheard(connection: socket.socket | None, repeated: int, seconds: float) -> bool:
-    """Whether what we say over a connection gets no answer at all: the kernel has repeated it so often and
-    nothing has come back for so long. A peer that is merely busy acknowledges, so it is never taken for gone.
-    Where the kernel cannot tell, the answer is no."""
+    """Return True if sent data gets no answer: the kernel has retransmitted it so often and no
+    acknowledgement has come for so long. A busy peer acknowledges, so it is never considered dead. Where the
+    kernel cannot tell, the answer is False."""
     if connection is None or not hasattr(socket, "TCP_INFO"):
         return False
     try:
@@ -89,4 +88,4 @@ def unheard(connection: socket.socket | None, repeated: int, seconds: float) -> 
 
 
 _LITTLE: Final = socket.htons(1) != 1
-"""Whether this machine's numbers begin with their smallest part."""
+"""True if this machine is little-endian."""

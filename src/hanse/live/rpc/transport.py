@@ -1,9 +1,9 @@
-"""The wire of one member: envelopes out to its peers, and in from them, over mutual TLS 1.3.
+"""Transport of one member: sends and receives envelopes over mutual TLS 1.3.
 
-Give it an identity, the credentials that prove it, the book of names, and whom to deliver to. It runs on one
-event loop and starts nothing before ``listen`` or the first ``send``. What it promises is little, because the
-machines' links need no more: what is delivered came from whom it says, was allowed to be said, makes sense,
-and arrived whole; what is lost is counted.
+It takes an identity, its credentials, the address book, and a callback for deliveries. It runs on one event
+loop and starts nothing before ``listen`` or the first ``send``. It guarantees little, because the machines'
+links need no more: a delivered envelope is from the sender that it names, was allowed, is valid, and is
+complete; a lost one is counted.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ from hanse.security.wall_time import wall_now
 
 
 class Transport:
-    """Sends and receives the envelopes of one member.
+    """Sender and receiver of one member's envelopes.
 
     ``deliver`` is called on the loop's thread with the envelopes of one frame that passed all checks; it must
-    not block. ``limits`` are those of each machine of this member by name (see
-    ``validation_context.broker_limits`` and its siblings); a machine that has none is judged by the model's
-    bounds alone.
+    not block. ``contexts`` has the validation context of each machine of this member by name (see
+    ``validation_context.broker_validation_context`` and its siblings); for a machine without one only the
+    model's bounds are checked.
     """
 
     def __init__(
@@ -38,9 +38,9 @@ class Transport:
         bounds: Bounds | None = None, random: Random | None = None, clock: Callable[[], int] = wall_now,
     ) -> None:  # fmt: skip
         self.counters: Counter[str] = Counter()
-        """How often what happened: ``sent``, ``received``, ``frames_...``, ``bytes_...``, ``admitted``,
-        ``connected``, ``disconnected``, ``unreachable``, ``stalled``, ``redialled_unheard`` (nothing came
-        back), ``redialled_heard`` (the peer had dialled us), ``dropped_<why>`` and ``refused_<why>``."""
+        """Occurrences: ``sent``, ``received``, ``frames_...``, ``bytes_...``, ``admitted``, ``connected``,
+        ``disconnected``, ``unreachable``, ``stalled``, ``redialled_unheard`` (no acknowledgements),
+        ``redialled_heard`` (the peer had dialled us), ``dropped_<why>`` and ``refused_<why>``."""
         self._identity = identity
         self._limits = dict(limits or {})
         self._office = Office(
@@ -59,15 +59,15 @@ class Transport:
 
     @property
     def refusals(self) -> tuple[str, ...]:
-        """The latest refusals in words."""
+        """Latest refusals as texts."""
         return tuple(self._office.refusals)
 
     async def listen(self, host: str, port: int) -> int:
-        """Take connections; the port, chosen if it was 0."""
+        """Listen; return the port, chosen if it was 0."""
         return await self._gate.listen(host, port)
 
     def send(self, envelope: Envelope) -> None:
-        """Pass an envelope on to whoever speaks for its target. Never blocks; what cannot go is dropped and
+        """Send an envelope to its target. Never blocks; an envelope that cannot be sent is dropped and
         counted."""
         peer = self._office.book.peers.get(envelope.target)
         if self._closed or peer is None or peer.identity == self._identity:
@@ -80,19 +80,19 @@ class Transport:
         outlet.send(envelope)
 
     def flush(self) -> None:
-        """Let what was said leave now, and not at the end of this turn of the loop."""
+        """Send queued envelopes now, and not at the end of this turn of the loop."""
         for outlet in self._outlets.values():
             if outlet.due:
                 outlet.flush()
 
     def connected(self, name: str) -> bool:
-        """Whether there is an open connection for what we say to somebody."""
+        """Return True if there is an open connection for messages to this name."""
         peer = self._office.book.peers.get(name)
         outlet = self._outlets.get(peer.identity) if peer is not None else None
         return outlet is not None and outlet.connected
 
     def update(self, book: Mapping[str, Peer]) -> None:
-        """Take another book: who is not in it is cut off, who has moved is dialled there."""
+        """Use another address book: disconnect removed peers, dial moved ones at their new address."""
         fresh = self._office.book = Book(self._identity, book)
         self._retired = [outlet for outlet in self._retired if outlet.lingers]
         for identity in list(self._outlets):
@@ -106,7 +106,7 @@ class Transport:
         self._gate.review()
 
     async def reload(self) -> None:
-        """Use the certificate that the credentials hold now, without dropping what is queued.
+        """Use the certificate that the credentials have now, without dropping queued envelopes.
 
         Raises ``OSError`` if the files cannot be used; everything then stays as it was.
         """
@@ -115,11 +115,11 @@ class Transport:
             outlet.renew()
 
     def hush(self, quiet: bool) -> None:
-        """Stop taking what peers say (the network then makes them wait), or go on: for a full inbox."""
+        """Pause or resume reading from all peers, for a full inbox; the network makes them wait."""
         self._gate.hush(quiet)
 
     async def close(self) -> None:
-        """Say what is queued for those who are connected, and end every connection."""
+        """Send queued envelopes to connected peers, and close every connection."""
         if self._closed:
             return
         self._closed = True
@@ -130,13 +130,13 @@ class Transport:
         await asyncio.gather(self._gate.close(), *(outlet.wait_closed() for outlet in outlets))
 
     def _heard(self, peer: Identity) -> None:
-        """A peer has opened a connection to us."""
+        """Tell the peer's sender that the peer has opened a connection to us."""
         outlet = self._outlets.get(peer)
         if outlet is not None and not self._closed:
             outlet.heard()
 
     def _limits_of(self, target: str) -> Limits:
         found = self._limits.get(target)
-        if found is None:  # the book has let it through, so there are only as many as names of ours
+        if found is None:  # allowed by the address book, so at most one for each of our names
             found = self._limits[target] = Limits(target, layouts={})
         return found

@@ -1,15 +1,14 @@
-"""The last check before a machine: whether a well-typed message makes sense.
+"""Last check before a machine: decides if a well-typed message is valid.
 
-Machines trust what they are given, and what they are given is on their journal before they take it: an event
-that crashed one would crash it again at every restart. So a message is judged here by everything that can be
-judged without the machine's state. The rule in the other direction is as strict: *nothing that a correct
-machine can say may be refused*, because a sequenced message is repeated until it is taken, and one that never
-is stops its link for ever. Bounds are therefore what is impossible, not what is unusual.
+Machines trust their events: one that breaks an assertion ends the daemon. So a message is checked by
+everything that can be checked without the machine's state. The opposite rule is as strict: *no message that a
+correct machine can send may be refused*, because a sequenced message is repeated until it is accepted, and
+one that never is blocks its link. So bounds exclude the impossible, not the unusual.
 
-Two things need to be remembered or looked up. What a cluster looks like (how many nodes, which resources) is
-learned from its snapshots; news that does not fit what is known may be honest (the cluster has been
-reconfigured and the snapshot is on its way), so it is answered with ``STALE``: that envelope is dropped, the
-sender will repeat it, and nobody is cut off. And how many tasks a job has: ``Limits.tasks``.
+Two things are remembered or looked up. The layout of a cluster (number of nodes, resources) is learned from
+its snapshots. A message that contradicts the known layout may be honest (the cluster was reconfigured and the
+snapshot is under way), so the result is ``STALE``: the envelope is dropped, the sender repeats it, and the
+connection stays. The number of tasks of a job comes from ``ValidationContext.count_tasks``.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,7 +25,7 @@ _SEQUENCED: Final = frozenset(m.SequencedMessage.__args__)
 
 
 def vet(envelope: m.Envelope, limits: Limits) -> str | None:
-    """What is wrong with a message, in a few words; None if its machine may have it. Changes nothing."""
+    """Return the problem of a message, in a few words; None if its machine may have it. Changes nothing."""
     seq, body = envelope.seq, envelope.body
     kind = type(body)
     if (seq > 0) is not (kind in _SEQUENCED):
@@ -43,10 +42,10 @@ def vet(envelope: m.Envelope, limits: Limits) -> str | None:
 def vet_frame(
     envelopes: Iterable[m.Envelope], limits: Callable[[str], Limits]
 ) -> tuple[list[m.Envelope], int, str]:
-    """The messages of a frame that may be delivered, how many are stale, and why none may be (or nothing).
+    """Return the messages of a frame that may be delivered, the number of stale ones, and why none may be.
 
-    ``limits`` gives those of a target. What snapshots teach counts at once for what follows them, and is
-    forgotten again if the frame is refused.
+    ``context_of`` returns the context of a target. The layouts of snapshots hold at once for the messages
+    after them, and are forgotten if the frame is refused.
     """
     good: list[m.Envelope] = []
     stale = 0

@@ -1,4 +1,4 @@
-"""What a machine's mail is judged by: who it knows, how large things are, what clusters look like."""
+"""Context in which a machine's messages are validated: known members, sizes, layouts of clusters."""
 
 from collections.abc import Callable
 from typing import Final
@@ -12,11 +12,11 @@ from hanse.model.resources import Dimensions
 from hanse.policy.node_columns import NODES_MAX
 
 STALE: Final = "stale layout"
-"""The one answer of ``vet`` that is no accusation: drop the envelope, keep the connection."""
+"""Problem of ``validate`` that is no accusation: drop the envelope, keep the connection."""
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """What a cluster looks like to its brokers."""
+    """Layout of a cluster as its brokers see it."""
 
     epoch: int
     nodes: int
@@ -24,12 +24,12 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct):
-    """What one machine's mail is judged by. None: not known, so not judged."""
+    """Context in which one machine's messages are validated. None: not known, so not checked."""
 
     name: str = ""
-    """The machine's own name."""
+    """Name of the machine."""
     brokers: frozenset[str] | None = None
-    """Brokers that the machine was configured with; likewise below."""
+    """Brokers in the machine's configuration; the same below."""
     clusters: frozenset[str] | None = None
     runners: frozenset[str] | None = None
     nodes: int = NODES_MAX
@@ -37,21 +37,21 @@ class Limits(msgspec.Struct):
     served: frozenset[int] | None = None
     """Nodes that the machine serves (a runner)."""
     tasks: Callable[[JobId], int | None] | None = None
-    """How many tasks a job has that the machine knows (a broker: its own, and those it keeps for peers)."""
+    """Returns the task count of a known job (at a broker: its own, and those kept for peers)."""
     clock: Callable[[], Instant] | None = None
-    """The machine's own clock: what it is told that it said itself cannot be later than now."""
+    """Clock of the machine: an echo of its own instant cannot be later than now."""
     layouts: dict[str, Layout] = {}
-    """What clusters look like, by name; kept up to date by ``vet_frame``."""
+    """Layouts of clusters, by name; kept up to date by ``validate_frame``."""
 
     def learn(self, snapshot: m.ClusterSnapshot) -> None:
-        """Note what a cluster looks like: from mail that is delivered, or from a restored machine's view."""
+        """Note the layout of a cluster: from a delivered snapshot, or from a restored machine's view."""
         known = self.layouts.get(snapshot.cluster)
         if known is None or snapshot.epoch >= known.epoch:
             self.layouts[snapshot.cluster] = layout_of(snapshot)
 
 
 def broker_limits(config: BrokerConfig) -> Limits:
-    """What a broker's mail is judged by."""
+    """Return the context of a broker's messages."""
     return Limits(
         config.name,
         brokers=frozenset(config.brokers),
@@ -62,7 +62,7 @@ def broker_limits(config: BrokerConfig) -> Limits:
 
 
 def warden_limits(config: WardenConfig) -> Limits:
-    """What a warden's mail is judged by."""
+    """Return the context of a warden's messages."""
     return Limits(
         config.name,
         brokers=frozenset(config.brokers),
@@ -74,7 +74,7 @@ def warden_limits(config: WardenConfig) -> Limits:
 
 
 def runner_limits(config: RunnerConfig) -> Limits:
-    """What a runner's mail is judged by."""
+    """Return the context of a runner's messages."""
     return Limits(
         config.name,
         brokers=frozenset(),
@@ -86,5 +86,5 @@ def runner_limits(config: RunnerConfig) -> Limits:
 
 
 def layout_of(snapshot: m.ClusterSnapshot) -> Layout:
-    """What the cluster of a snapshot looks like."""
+    """Return the layout of the cluster of a snapshot."""
     return Layout(snapshot.epoch, len(snapshot.capacity), snapshot.dimensions)
