@@ -20,20 +20,20 @@ from figures import as_program
 
 from hanse.core.config import NodeConfig, WardenConfig
 from hanse.live.config.league import LIVE_TIMINGS
-from hanse.live.policy_process.process import SHIPPED, load_network
+from hanse.live.policy_process.process import NETWORK_FILE, load_network
 from hanse.model.effects import LaunchAttempt, RequestAdvice, TaskSettled
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
-from hanse.policy.edge import advising
-from hanse.policy.edge.network import Network
-from hanse.sim.backend import Attempt, Fate
-from hanse.sim.league import Design, League, Policies
-from hanse.sim.network import Network as Wires
+from hanse.policy.edge import advice
+from hanse.policy.edge.network import EdgeNetwork
+from hanse.sim.backend import PlannedEnd, SimulatedAttempt
+from hanse.sim.league import LeagueDesign, PolicyNames, SimulatedLeague
+from hanse.sim.network import SimulatedNetwork as Wires
 from hanse.sim.process import Process
-from hanse.sim.shipped_league import standard_factories
-from hanse.sim.world import World
+from hanse.sim.shipped_league import shipped_factories
+from hanse.sim.world import VirtualWorld
 
 SIZERS = ("least", "generous", "priced", "network")
 BROKERS = ("b1", "b2")
@@ -53,18 +53,18 @@ WARM_UP = SPAN // 4
 class Nobody:
     """Somebody must be told what really happens."""
 
-    def launched(self, cluster: str, runner: str, attempt: Attempt) -> None:
+    def launched(self, cluster: str, runner: str, attempt: SimulatedAttempt) -> None:
         """An attempt begins."""
 
-    def ended(self, cluster: str, attempt: Attempt, outcome: Outcome) -> None:
+    def ended(self, cluster: str, attempt: SimulatedAttempt, outcome: Outcome) -> None:
         """An attempt is over."""
 
 
 class Run:
     """One league, one stream of tasks."""
 
-    def __init__(self, seed: int, sizer: str, rate: float, network: Network) -> None:
-        self.world = World()
+    def __init__(self, seed: int, sizer: str, rate: float, network: EdgeNetwork) -> None:
+        self.world = VirtualWorld()
         self.network = network
         self.came: dict[int, int] = {}
         self.took: list[int] = []
@@ -75,12 +75,14 @@ class Run:
             WardenConfig(name, (NodeConfig(MOST, (), f"{name}r"),), BROKERS, LIVE_TIMINGS)
             for name in CLUSTERS
         )
-        design = Design(BROKERS, wardens, LIVE_TIMINGS, policies=Policies(sizer=sizer), decisions=False)
+        design = LeagueDesign(
+            BROKERS, wardens, LIVE_TIMINGS, policies=PolicyNames(sizer=sizer), decisions=False
+        )
         wires = Wires(self.world, Random(seed + 2))
-        self.league = League(self.world, wires, standard_factories(), design, Random(seed + 3))
-        self.league.equip(self.fate, Nobody())
+        self.league = SimulatedLeague(self.world, wires, shipped_factories(), design, Random(seed + 3))
+        self.league.add_backends(self.fate, Nobody())
         for broker in self.league.brokers.values():
-            broker.connect({TaskSettled: self.settled, RequestAdvice: self.answering(broker)})
+            broker.set_performers({TaskSettled: self.settled, RequestAdvice: self.answering(broker)})
         self._submit_all(Random(seed), rate)
 
     def _submit_all(self, rng: Random, rate: float) -> None:
@@ -91,10 +93,10 @@ class Run:
             group = TaskGroup(count=1, ask=LEAST, ask_max=MOST, payload=f"{kind} {number}".encode())
             request = (f"client{number}", number, JobSpec((group,), name=kind))
             self.came[number] = int(at * SECOND)
-            self.world.at(int(at * SECOND), self.league.brokers[rng.choice(BROKERS)].submit, request)
+            self.world.call_at(int(at * SECOND), self.league.brokers[rng.choice(BROKERS)].submit, request)
             number += 1
 
-    def fate(self, launch: LaunchAttempt) -> Fate:
+    def fate(self, launch: LaunchAttempt) -> PlannedEnd:
         """How long an attempt takes."""
         kind = launch.payload.split()[0]
         whole = 4 * SECOND if kind == b"flat" else 20 * SECOND // max(1, launch.size.gpu)
@@ -112,23 +114,23 @@ class Run:
 
         def ask(command: RequestAdvice) -> None:
             begun = time.perf_counter()
-            choices = advising.advise(self.network, command.request)
+            choices = advice.advise(self.network, command.request)
             self.advise.append(time.perf_counter() - begun)
-            self.world.at(self.world.now + ANSWER, broker.advise, (command.number, choices))
+            self.world.call_at(self.world.now + ANSWER, broker.on_advice, (command.number, choices))
 
         return ask
 
     def play(self) -> None:
         """Everything, to the end."""
-        self.league.boot()
+        self.league.start()
         while self.came and self.world.now < 10 * SPAN:
             self.world.run(self.world.now + SECOND)
 
 
 def run() -> dict[str, Any]:
     """All sizers on the same streams: seconds from submission to end, means over the seeds."""
-    network = load_network(Path(str(advising.__file__)).with_name(SHIPPED))
-    assert isinstance(network, Network)
+    network = load_network(Path(str(advice.__file__)).with_name(NETWORK_FILE))
+    assert isinstance(network, EdgeNetwork)
     result: dict[str, Any] = {}
     for rate in RATES:
         for sizer in SIZERS:
@@ -136,7 +138,7 @@ def run() -> dict[str, Any]:
             for one in runs:
                 one.play()
             means = [statistics.mean(one.took) / SECOND for one in runs]
-            marks = [one.league.marks() for one in runs]
+            marks = [one.league.count_marks() for one in runs]
             entry = {
                 "mean_s": round(statistics.mean(means), 3),
                 "by_seed_s": [round(mean, 3) for mean in means],

@@ -71,9 +71,9 @@ def hanse_system() -> Iterator[System]:
     with sdk_league():
         import hanse  # noqa: PLC0415  as above
 
-        with hanse.Executor({"cpus": 1}, hands=2, job={"env": {MARK: os.environ[MARK]}}) as executor:
+        with hanse.Executor({"cpus": 1}, max_workers=2, job={"env": {MARK: os.environ[MARK]}}) as executor:
             executor.submit(nothing).result(60)
-            assert executor.wait_for_hands(2, 60)
+            assert executor.wait_for_workers(2, 60)
             yield System(
                 executor.submit,
                 lambda future: future.result(60),
@@ -124,11 +124,11 @@ def dask_system() -> Iterator[System]:
         ) as cluster,
         Client(cluster) as client,
     ):
-        client.gather(client.map(nothing, range(10), pure=False))
+        client.buffering(client.map(nothing, range(10), pure=False))
         yield System(
             lambda function: client.submit(function, pure=False),
             lambda future: future.result(60),
-            lambda function, count: client.gather(client.map(function, range(count), pure=False)),
+            lambda function, count: client.buffering(client.map(function, range(count), pure=False)),
         )
 
 

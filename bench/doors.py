@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.live.harness import LiveLeague, running
 
-from hanse.security.access_token_issuer import AccessLedger
+from hanse.security.access_token_issuer import AccessTokenIssuer
 from hanse.security.certificate_authority import Authority
 from hanse.security.identity import Role
 
@@ -185,7 +185,7 @@ def main() -> None:
 
 def token_of(live: LiveLeague, name: str) -> str:
     """An access token of somebody who may submit."""
-    return AccessLedger(live.home, Authority.open(live.home.authority)).create(Role.SUBMITTER, name, 1)
+    return AccessTokenIssuer(live.home, Authority.open(live.home.authority)).create(Role.SUBMITTER, name, 1)
 
 
 def compared(live: LiveLeague, tokens: list[str], waves: dict[str, Flood]) -> dict[str, Any]:

@@ -22,19 +22,19 @@ import numpy as np
 from figures import as_program
 
 from hanse.policy.edge.baselines import choose_random
-from hanse.policy.edge.draws import mixed, uniform
 from hanse.policy.edge.features import encode
-from hanse.policy.edge.network import Network, choose_from_features
+from hanse.policy.edge.keyed_random import derive_key, uniform
+from hanse.policy.edge.network import EdgeNetwork, choose_from_features
 from hanse.policy.edge.priced import Prices, compile_rule, shared_room
 from hanse.policy.edge.view import NONE, Choice
+from hanse.sim.edge import network_file
 from hanse.sim.edge import setting as settings
-from hanse.sim.edge import trained
 from hanse.sim.edge.observation import observe
-from hanse.sim.edge.play import by_rule, true_durations
+from hanse.sim.edge.play import priced_player, true_durations
 from hanse.sim.edge.setting import Setting
 from hanse.sim.edge.speeds import CONVERGENCE
 from hanse.sim.edge.streams import make_streams
-from hanse.sim.edge.world import World
+from hanse.sim.edge.world import EdgeWorld
 
 EPISODES = 512
 EPISODES_TWIN = 4
@@ -63,8 +63,8 @@ class PlainEpisode:
         self.arrival = streams.arrival[0].tolist()
         self.kind = streams.kind[0].tolist()
         self.reach = [[n for n, flag in enumerate(row) if flag] for row in streams.connected[0].tolist()]
-        self.rate, self.base = setting.book.rate.tolist(), setting.book.base.tolist()
-        self.minimum = setting.book.minimum.tolist()
+        self.rate, self.base = setting.speed_table.rate.tolist(), setting.speed_table.base.tolist()
+        self.minimum = setting.speed_table.minimum.tolist()
         self.free = [list(room) for room in setting.capacity]
         self.pending = [[NONE] * setting.window for _ in setting.capacity]
         self.queue: list[list[int]] = [[] for _ in setting.capacity]
@@ -99,8 +99,8 @@ class PlainEpisode:
 
         def rank(n: int) -> tuple[float, float, int]:
             headroom = min(self.free[n][0] / least[0], self.free[n][1] / least[1])
-            key = mixed(np.array([self.seed], dtype=np.uint64), np.array([2 + self.time * 1_000]))
-            lot = uniform(mixed(key, np.array([self.rounds * self.setting.clusters + n])))
+            key = derive_key(np.array([self.seed], dtype=np.uint64), np.array([2 + self.time * 1_000]))
+            lot = uniform(derive_key(key, np.array([self.rounds * self.setting.clusters + n])))
             return headroom, float(lot[0]), -n
 
         return max(clusters, key=rank)
@@ -148,7 +148,7 @@ class PlainEpisode:
 
     def observe(self) -> list[tuple[list[int], list[list[float]], list[list[float]], list[bool]]]:
         """The published observation: per cluster its room, pending slots, running tasks and mask."""
-        kinds = range(len(self.setting.book.names))
+        kinds = range(len(self.setting.speed_table.names))
         seen = []
         for n, free in enumerate(self.free):
             pending: list[list[float]] = []
@@ -166,11 +166,11 @@ class PlainEpisode:
         return seen
 
 
-def random_choice(world: World, number: int) -> Choice:
+def random_choice(world: EdgeWorld, number: int) -> Choice:
     """A random choice for round ``number``."""
-    book = world.setting.book
-    key = mixed(world.streams.seed.astype(np.uint64)[:, None], np.arange(world.setting.clusters)[None])
-    return choose_random(world.view(), book.minimum, book.limit, mixed(key, np.full((1, 1), number)))
+    book = world.setting.speed_table
+    key = derive_key(world.streams.seed.astype(np.uint64)[:, None], np.arange(world.setting.clusters)[None])
+    return choose_random(world.view(), book.minimum, book.limit, derive_key(key, np.full((1, 1), number)))
 
 
 def answers(choice: Choice, episode: int) -> Answer:
@@ -183,7 +183,7 @@ def environment(setting: Setting) -> dict[str, float]:
     """Sub-steps per CPU-second of the arrays and of the twin, which must agree."""
     best = 0.0
     for _ in range(REPEATS):
-        world = World(setting, make_streams(setting, list(range(EPISODES))))
+        world = EdgeWorld(setting, make_streams(setting, list(range(EPISODES))))
         twins = [PlainEpisode(setting, seed) for seed in range(EPISODES_TWIN)]
         spent, spent_twin = 0.0, 0.0
         for number in range(ROUNDS):
@@ -230,14 +230,14 @@ def measured(decide: Callable[[int], Choice]) -> dict[str, float]:
 
 def decision() -> dict[str, Any]:
     """Milliseconds of one decision for ten clusters, NumPy and torch, which must agree."""
-    loaded = trained.load_network(trained.shipped_path())
+    loaded = network_file.load_network(network_file.shipped_path())
     assert not isinstance(loaded, str), loaded
     network = loaded[0]
     setting = msgspec.structs.replace(
         settings.syn3(), capacity=((16, 16),) * CLUSTERS, arrival_rate=1.0 * CLUSTERS, tasks_per_cluster=16
     )
-    rule = compile_rule(true_durations(setting), setting.book.minimum, Prices())
-    world, player, views = World(setting, make_streams(setting, [1])), by_rule(setting), []
+    rule = compile_rule(true_durations(setting), setting.speed_table.minimum, Prices())
+    world, player, views = EdgeWorld(setting, make_streams(setting, [1])), priced_player(setting), []
     for _ in range(DECISIONS):
         view = world.view()
         copies = {name: np.array(getattr(view, name)) for name in view.__struct_fields__}
@@ -268,14 +268,14 @@ def _encoded(rule: Any, view: Any) -> Choice:
     return Choice(slot=view.time, cpus=view.time, gpus=view.time, preference=np.zeros(1))
 
 
-def torch_twin(network: Network, recipe: dict[str, object]) -> Callable[[Any, Any], Choice] | None:
+def torch_twin(network: EdgeNetwork, recipe: dict[str, object]) -> Callable[[Any, Any], Choice] | None:
     """The same network in torch, or None without torch."""
     try:
         import torch  # noqa: PLC0415 - an extra that need not be there
     except ImportError:
         return None
+    from hanse.learn.edge.greedy_player import choose_by_net  # noqa: PLC0415 - needs torch
     from hanse.learn.edge.net import EdgeNet, NetConfig  # noqa: PLC0415 - needs torch
-    from hanse.learn.edge.playing import choose_by_net  # noqa: PLC0415 - needs torch
 
     torch.set_num_threads(1)
     net = EdgeNet(msgspec.convert(recipe["net"], NetConfig))

@@ -23,11 +23,11 @@ from hanse.core.config import NodeConfig
 from hanse.live.clock import Clock
 from hanse.live.config.league import Address, ClusterEntry
 from hanse.live.journal.journal import Journal
-from hanse.live.readmodel.feeder import Feed
-from hanse.live.telemetry.broker_metrics import BrokerWatch
-from hanse.live.telemetry.member_metrics import Daemonic
+from hanse.live.readmodel.feeder import ReadModelFeeder
+from hanse.live.telemetry.broker_metrics import BrokerMetrics
+from hanse.live.telemetry.member_metrics import ObservedDaemon
 from hanse.live.telemetry.prometheus_text import render
-from hanse.live.telemetry.warden_metrics import WardenWatch
+from hanse.live.telemetry.warden_metrics import WardenMetrics
 from hanse.model.effects import Effect, SendMessage, TaskSettled
 from hanse.model.events import Event
 from hanse.model.ids import SECOND
@@ -66,11 +66,13 @@ class Watched(Pair):
         self.watches: dict[str, Any] = {}
         self.watching = self.encoding = 0.0
         super().__init__(nodes)
-        daemon = cast(Daemonic, NoDaemon())
+        daemon = cast(ObservedDaemon, NoDaemon())
         node = NodeConfig(Resources(cpu=16_000, memory=64 << 30), (), RUNNER)
         entry = ClusterEntry("c1", Address(), Address(), (node,) * nodes)
-        self.watches["b1"] = BrokerWatch(daemon, self.broker, Clock(), journal, cast(Feed, NoFeed()))
-        self.watches["c1"] = WardenWatch(daemon, self.warden, entry, journal)
+        self.watches["b1"] = BrokerMetrics(
+            daemon, self.broker, Clock(), journal, cast(ReadModelFeeder, NoFeed())
+        )
+        self.watches["c1"] = WardenMetrics(daemon, self.warden, entry, journal)
 
     def give(self, name: str, event: Event) -> None:
         """As without, and then the watch is told; and then the event is encoded as a shell does."""
@@ -113,7 +115,7 @@ def measure(journal: Journal, tasks: int, jobs: int) -> dict[str, float]:
         gc.enable()
         found = {"machines": pair.timed(), "watching": pair.watching, "encoding": pair.encoding}
         best = {part: min(best[part], seconds / (jobs * tasks)) for part, seconds in found.items()}
-    warden: WardenWatch = pair.watches["c1"]
+    warden: WardenMetrics = pair.watches["c1"]
     begin = time.process_time()
     for _ in range(SCRAPES):
         render(asyncio.run(warden.own_families()))

@@ -132,7 +132,7 @@ async def measure_processes() -> dict[str, Any]:
         backend = ProcessBackend(Path(directory), "bench", NODES)
         stile = Turnstile(backend, encode_program(Program((PROGRAM,))))
         await backend.reconcile(stile)
-        backend.guard(time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000 + HOUR)
+        backend.extend_watchdog(time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000 + HOUR)
         launcher = backend.launcher_pid
         names = ("fork", "spawn", "one", "many")
         walls: dict[str, list[float]] = {name: [] for name in names}

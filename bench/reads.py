@@ -25,7 +25,7 @@ from typing import Any
 
 from figures import as_program
 
-from hanse.live.readmodel.read_model import Reads
+from hanse.live.readmodel.read_model import ReadModel
 from hanse.model.decision import ConsideredCluster, Decision, DecisionKind
 from hanse.model.effects import Effect, JobAccepted, JobSettled, RecordDecision, SendMessage, TaskSettled
 from hanse.model.events import Event, JobSubmitted, MessageReceived
@@ -167,7 +167,7 @@ def timed(work: Callable[[], None]) -> float:
     return spent
 
 
-def feed(reads: Reads, batches: list[list[Step]]) -> Callable[[], None]:
+def feed(reads: ReadModel, batches: list[list[Step]]) -> Callable[[], None]:
     """What applies these batches."""
 
     def work() -> None:
@@ -179,7 +179,7 @@ def feed(reads: Reads, batches: list[list[Step]]) -> Callable[[], None]:
 
 def measure(width: int, directory: Path) -> dict[str, float]:
     """Tasks (or jobs) per CPU-second by part, best of the repeats."""
-    reads = Reads(directory / f"apart{width}.sqlite", "b1", kept_jobs_max=KEPT_JOBS)
+    reads = ReadModel(directory / f"apart{width}.sqlite", "b1", kept_jobs_max=KEPT_JOBS)
     stream, best = Stream(width), dict[str, float]()
     for _ in range(REPEATS):
         groups = [stream.next_jobs(BATCH_TASKS) for _ in range(TASKS // BATCH_TASKS)]
@@ -191,10 +191,10 @@ def measure(width: int, directory: Path) -> dict[str, float]:
             units = sum(len(jobs) for jobs in groups) * (1 if part == "submit" else width)
             best[part] = max(best.get(part, 0.0), units / spent)
         best["life"] = max(best.get("life", 0.0), TASKS / whole)
-    done = reads.counts()[0].tasks
+    done = reads.tenant_totals()[0].tasks
     assert done == {"succeeded": min(REPEATS * TASKS, KEPT_JOBS * width)}, done
     reads.close()
-    reads = Reads(directory / f"together{width}.sqlite", "b1", kept_jobs_max=KEPT_JOBS)
+    reads = ReadModel(directory / f"together{width}.sqlite", "b1", kept_jobs_max=KEPT_JOBS)
     stream = Stream(width)
     for _ in range(REPEATS):
         batches = []
@@ -208,7 +208,7 @@ def measure(width: int, directory: Path) -> dict[str, float]:
 
 def questions(directory: Path) -> dict[str, float]:
     """Milliseconds of each question to a file with 100,000 ended jobs and 20,000 running tasks."""
-    reads = Reads(directory / "questions.sqlite", "b1")
+    reads = ReadModel(directory / "questions.sqlite", "b1")
     ended, running = Stream(1), Stream(1)
     for _ in range(100):
         jobs = ended.next_jobs(BATCH_TASKS)
@@ -224,8 +224,8 @@ def questions(directory: Path) -> dict[str, float]:
         "job": lambda: reads.job(jobs[0]),
         "tasks": lambda: reads.tasks(jobs[0], limit=100),
         "decisions": lambda: reads.decisions(jobs[0]),
-        "counts": reads.counts,
-        "running_on": lambda: reads.running_on("north", 7),
+        "counts": reads.tenant_totals,
+        "running_on": lambda: reads.running_tasks("north", 7),
         "durations": lambda: reads.durations("job7", "t1", "main"),
         "changes_since": lambda: reads.changes_since(0, 100),
     }
@@ -241,7 +241,7 @@ def questions(directory: Path) -> dict[str, float]:
         found[name] = round(best / 5 * 1_000, 3)
     reads.close()
     begin = time.process_time()
-    Reads(directory / "questions.sqlite", "b1").close()
+    ReadModel(directory / "questions.sqlite", "b1").close()
     found["reopening"] = round((time.process_time() - begin) * 1_000, 1)
     return found
 

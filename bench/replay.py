@@ -30,13 +30,13 @@ import numpy as np
 from figures import options_of, tell
 
 from hanse.sim.replay.execution import run_once
-from hanse.sim.replay.metrics import Result
-from hanse.sim.replay.records import SECOND, Settings, Workload
+from hanse.sim.replay.metrics import RunResult
+from hanse.sim.replay.records import SECOND, ReplaySettings, ReplayWorkload
 from hanse.sim.replay.registry import policies
-from hanse.sim.replay.trace_workload import at_load, from_chunk, read_workload
+from hanse.sim.replay.trace_workload import read_workload, scale_to_load, workload_from_chunk
 from hanse.sim.replay.validate import traces_folder
 from hanse.sim.traces.chunk import concatenate
-from hanse.sim.traces.generate import Wish, generate
+from hanse.sim.traces.generate import GeneratorSettings, generate
 
 MACHINES: Final = "hanse-machines"
 NAMES: Final = ("hanse", MACHINES, "central", "sparrow")
@@ -59,11 +59,11 @@ def run(peers: Path | None = None, jobs: int | None = None) -> dict[str, Any]:
     peers = peers or (Path(named) if named else None)
     yahoo, reading = _read("YH1_sub.tr.gz", 5_000, jobs)
     whole = _whole_seconds(yahoo)
-    crowd = Settings(nodes=5_000, brokers=5, clusters=10)
+    crowd = ReplaySettings(nodes=5_000, brokers=5, clusters=10)
     others = {name: _peer(peers, name, whole, crowd.nodes) for name in PEERS}
     beside = {name: _ours(name, whole, crowd) for name in NAMES}
     google, _ = _read("GOOG_subtrace.tr.gz", 10_000, jobs, whole_seconds=True)
-    league = Settings(nodes=10_000, brokers=4, clusters=10, short_cutoff_us=1_129_532_000)
+    league = ReplaySettings(nodes=10_000, brokers=4, clusters=10, short_cutoff_us=1_129_532_000)
     return {
         "machine": {"python": platform.python_version(), "cpu": platform.machine()},
         "beside": {
@@ -81,7 +81,9 @@ def run(peers: Path | None = None, jobs: int | None = None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _read(name: str, nodes: int, jobs: int | None, whole_seconds: bool = False) -> tuple[Workload, float]:
+def _read(
+    name: str, nodes: int, jobs: int | None, whole_seconds: bool = False
+) -> tuple[ReplayWorkload, float]:
     """A public trace, or a made one of its kind; and the CPU time that reading it took."""
     folder = traces_folder()
     begin = time.process_time()
@@ -90,26 +92,26 @@ def _read(name: str, nodes: int, jobs: int | None, whole_seconds: bool = False) 
         found = read_workload(path, whole_seconds=whole_seconds, limit=jobs)[0]
     else:
         family = "google-like" if name.startswith("GOOG") else "yahoo-like"
-        wish = Wish(family=family, jobs=jobs or 3_000, load=LOAD, nodes=nodes)
-        found = from_chunk(concatenate(list(generate(wish))), f"generated, {family}")
+        wish = GeneratorSettings(family=family, jobs=jobs or 3_000, load=LOAD, nodes=nodes)
+        found = workload_from_chunk(concatenate(list(generate(wish))), f"generated, {family}")
         found = _whole_seconds(found) if whole_seconds else found
     return found, time.process_time() - begin
 
 
-def _whole_seconds(workload: Workload) -> Workload:
+def _whole_seconds(workload: ReplayWorkload) -> ReplayWorkload:
     """Arrivals and durations in whole seconds, none shorter than one: what the peers can be told."""
     arrival = [time // SECOND * SECOND for time in workload.arrival]
     duration = [max(1, time // SECOND) * SECOND for time in workload.duration]
     return msgspec.structs.replace(workload, arrival=arrival, duration=duration)
 
 
-def _run(name: str, workload: Workload, settings: Settings) -> Result:
+def _run(name: str, workload: ReplayWorkload, settings: ReplaySettings) -> RunResult:
     if name == MACHINES:
         name, settings = "hanse", msgspec.structs.replace(settings, engine="machines")
     return run_once(policies()[name], workload, settings).result
 
 
-def _ours(name: str, workload: Workload, settings: Settings) -> dict[str, Any]:
+def _ours(name: str, workload: ReplayWorkload, settings: ReplaySettings) -> dict[str, Any]:
     result = _run(name, workload, settings)
     figures = {} if not result.engine else {"engine": result.engine}
     return {
@@ -121,7 +123,7 @@ def _ours(name: str, workload: Workload, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _peer(peers: Path | None, name: str, workload: Workload, nodes: int) -> dict[str, Any]:
+def _peer(peers: Path | None, name: str, workload: ReplayWorkload, nodes: int) -> dict[str, Any]:
     """A peer's figures, or why there are none."""
     if peers is None:
         return {"left_out": f"no environment with the peers: --peers DIR or {PEERS_VARIABLE}"}
@@ -152,7 +154,9 @@ def _peer(peers: Path | None, name: str, workload: Workload, nodes: int) -> dict
     }
 
 
-def _agreement(workload: Workload, settings: Settings, others: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _agreement(
+    workload: ReplayWorkload, settings: ReplaySettings, others: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
     """The mean wait of a task in one queue without a network, by us and by the peers."""
     plain = msgspec.structs.replace(settings, order="fifo", delay_us=0)
     outcome = policies()["central"](workload, plain)
@@ -162,12 +166,12 @@ def _agreement(workload: Workload, settings: Settings, others: dict[str, dict[st
     return {"central": round(float(waits.mean()) / SECOND, 4), **peers}
 
 
-def _sizes(name: str, workload: Workload) -> dict[str, float]:
+def _sizes(name: str, workload: ReplayWorkload) -> dict[str, float]:
     """Microseconds of CPU time a task, by number of nodes, at one load."""
     costs = {}
     for nodes in SIZES:
-        settings = Settings(nodes=nodes, brokers=4, clusters=10)
-        result = _run(name, at_load(workload, nodes, LOAD), settings)
+        settings = ReplaySettings(nodes=nodes, brokers=4, clusters=10)
+        result = _run(name, scale_to_load(workload, nodes, LOAD), settings)
         costs[str(nodes)] = round(1_000_000 * result.cpu_seconds / result.tasks, 2)
     return {**costs, "growth": round(costs[str(SIZES[-1])] / costs[str(SIZES[0])], 3)}
 

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from hanse.core.config import BrokerConfig
 from hanse.live import shell as shell_module
 from hanse.live.config.config_history import BrokerSettings
-from hanse.live.config.league import Policies
+from hanse.live.config.league import PolicyConfig
 from hanse.live.recovery import recover
 from hanse.live.shell import JournalledShell
 from hanse.model.events import Booted, CancelRequested, JobSubmitted
@@ -36,12 +36,14 @@ async def fill(directory: Path, settings: BrokerSettings, megabytes: int) -> Non
     """Let a broker live, and cut it off."""
     found = recover(directory, settings)
     shell = JournalledShell(found.machine, found.clock, lambda _: None, found.journal, print)
-    shell.take(Booted(shell.clock.now(), 1, 7))
+    shell.handle(Booted(shell.clock.now(), 1, 7))
     for number in range(megabytes):
         payload = number.to_bytes(4, "big") + bytes(PAYLOAD - 4)
-        shell.take(JobSubmitted(shell.clock.now(), "me", 2 * number, JobSpec((TaskGroup(payload=payload),))))
-        shell.take(CancelRequested(shell.clock.now(), "me", 2 * number + 1, job_id(1, number)))
-        await shell.safe()
+        shell.handle(
+            JobSubmitted(shell.clock.now(), "me", 2 * number, JobSpec((TaskGroup(payload=payload),)))
+        )
+        shell.handle(CancelRequested(shell.clock.now(), "me", 2 * number + 1, job_id(1, number)))
+        await shell.wait_durable()
     shell._pool.shutdown(wait=True)
     found.journal._failure = RuntimeError("a power cut")  # type: ignore[assignment]
     shell.close()
@@ -64,7 +66,7 @@ def come_back(directory: Path, settings: BrokerSettings) -> dict[str, Any]:
 
 def measured(megabytes: int) -> dict[str, Any]:
     """Both journals."""
-    settings = BrokerSettings(BrokerConfig("b1", 1, ("b1",), ("c1",)), Policies())
+    settings = BrokerSettings(BrokerConfig("b1", 1, ("b1",), ("c1",)), PolicyConfig())
     figures = {}
     for name, bound in (("with_snapshots", shell_module.SNAPSHOT_BYTES), ("without", 1 << 40)):
         shell_module.SNAPSHOT_BYTES = bound  # type: ignore[misc]

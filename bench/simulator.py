@@ -13,8 +13,8 @@ from figures import options_of, tell
 from rounds import twin_kernels
 
 from hanse.policy.kernels import BACKEND, NATIVE_LOAD_ERROR
-from hanse.sim.chaos import run_seed, whole_digest
-from hanse.sim.shipped_league import standard_factories
+from hanse.sim.chaos import combined_digest, run_seed
+from hanse.sim.shipped_league import shipped_factories
 
 SEEDS = range(30)
 REPEATS = 3
@@ -24,7 +24,7 @@ BAR = 100_000
 
 def measure(seeds: range) -> tuple[dict[str, Any], str]:
     """Events per CPU-second over these seeds, and the digest of them all."""
-    factories = standard_factories()
+    factories = shipped_factories()
     best: dict[str, Any] = {}
     digest = ""
     for _ in range(REPEATS):
@@ -39,7 +39,7 @@ def measure(seeds: range) -> tuple[dict[str, Any], str]:
                 "simulated_seconds_per_cpu_second": round(sum(it.simulated for it in results) / 1e6 / cpu, 1),
                 "violations": sum(it.finding is not None for it in results),
             }
-        digest = whole_digest(results)
+        digest = combined_digest(results)
     return best, digest
 
 

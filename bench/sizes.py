@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from hanse.sim.baselines.task_level.central import central
-from hanse.sim.replay.hanse_policy import hanse
+from hanse.sim.replay.hanse_policy import run_hanse
 from hanse.sim.replay.metrics import delays_of
-from hanse.sim.replay.records import Settings
+from hanse.sim.replay.records import ReplaySettings
 from hanse.sim.replay.trace_workload import read_workload
 from hanse.sim.replay.validate import traces_folder
 
@@ -40,8 +40,8 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for nodes, brokers, clusters in SIZES + UNSEEN:
         for seed in range(options.seeds):
-            settings = Settings(nodes=nodes, brokers=brokers, clusters=clusters, seed=seed)
-            ran = hanse(google, settings)
+            settings = ReplaySettings(nodes=nodes, brokers=brokers, clusters=clusters, seed=seed)
+            ran = run_hanse(google, settings)
             ours, oracle = (delays_of(google, each)[0].mean() for each in (ran, central(google, settings)))
             rows.append({
                 "nodes": nodes, "brokers": brokers, "clusters": clusters, "seed": seed,

@@ -23,17 +23,17 @@ import msgspec
 from figures import as_program
 
 from hanse.core.config import NodeConfig, WardenConfig
-from hanse.live.rpc.frames import decode, take_frame
+from hanse.live.rpc.frames import decode_frame, pop_frame
 from hanse.live.rpc.peer_permissions import Peer
 from hanse.live.rpc.transport import Transport
-from hanse.live.rpc.validation import vet_frame
-from hanse.live.rpc.validation_context import Limits, warden_limits
+from hanse.live.rpc.validation import validate_frame
+from hanse.live.rpc.validation_context import ValidationContext, warden_validation_context
 from hanse.model.ids import JobId, TaskId
 from hanse.model.messages import Ack, CancelAttempts, Claim, Envelope, Shape, TaskBatch, TaskTemplate
 from hanse.model.resources import Resources
 from hanse.security.certificate_authority import Authority
 from hanse.security.credentials import Credentials
-from hanse.security.enrollment import accept, new_key, request
+from hanse.security.enrollment import accept, certificate_request, new_key
 from hanse.security.identity import Identity, Role
 
 HOST = "127.0.0.1"
@@ -77,16 +77,16 @@ def credentials_in(directory: Path) -> dict[Identity, Credentials]:
     for identity in (BROKER, WARDEN):
         made[identity] = Credentials(directory / identity.name)
         key = new_key()
-        issued = authority.issue(identity, request(key))
+        issued = authority.issue(identity, certificate_request(key))
         assert isinstance(issued, str)
         accept(made[identity], key, issued, authority.certificate)
     return made
 
 
-def limits() -> Limits:
+def limits() -> ValidationContext:
     """Those of a warden of a large cluster."""
     nodes = (NodeConfig(Resources(cpu=16_000, memory=64 << 30), (), "r1"),) * NODES
-    return warden_limits(WardenConfig("c1", nodes, ("b1",)))
+    return warden_validation_context(WardenConfig("c1", nodes, ("b1",)))
 
 
 async def over_wire(made: dict[Identity, Credentials], envelopes: list[Envelope]) -> float:
@@ -101,11 +101,13 @@ async def over_wire(made: dict[Identity, Credentials], envelopes: list[Envelope]
         if not left:
             done.set_result(None)
 
-    warden = Transport(WARDEN, made[WARDEN], {"b1": Peer(BROKER, HOST, 1)}, deliver, limits={"c1": limits()})
+    warden = Transport(
+        WARDEN, made[WARDEN], {"b1": Peer(BROKER, HOST, 1)}, deliver, contexts={"c1": limits()}
+    )
     port = await warden.listen(HOST, 0)
     broker = Transport(BROKER, made[BROKER], {"c1": Peer(WARDEN, HOST, port)}, lambda _: None)
     broker.send(envelopes[0])  # the handshake is not part of it
-    while not broker.connected("c1"):
+    while not broker.is_connected("c1"):
         await asyncio.sleep(0)
     begin = time.process_time()
     for at in range(0, len(envelopes), BATCH):
@@ -158,15 +160,15 @@ def path(envelopes: list[Envelope]) -> float:
     frames = []
     outbox = deque(envelopes)
     while outbox:
-        frame, _ = take_frame(outbox)
+        frame, _ = pop_frame(outbox)
         assert frame is not None
         frames.append(bytes(frame[4:]))
     judge = limits()
     begin = time.process_time()
     for content in frames:
-        found = decode(content)
+        found = decode_frame(content)
         assert not isinstance(found, str)
-        _, _, reason = vet_frame(found, lambda _: judge)
+        _, _, reason = validate_frame(found, lambda _: judge)
         assert not reason, reason
     return time.process_time() - begin
 

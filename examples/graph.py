@@ -1,4 +1,4 @@
-"""Futures as arguments make a graph: a call starts when its arguments are ready. Run it after ``hanse up``."""
+"""Futures as arguments make a graph: a call starts when its arguments are ready. Run ``hanse up`` first."""
 
 import hanse
 

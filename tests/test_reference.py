@@ -19,7 +19,7 @@ from hanse.client.job_form import option_of
 from hanse.core.config import Timings
 from hanse.live.backends.slurm.league_fields import SLURM_TABLE
 from hanse.live.backends.slurm.settings import SlurmSettings
-from hanse.live.config.league import League
+from hanse.live.config.league import LeagueConfig
 from hanse.live.config.league_fields import (
     BACKEND_FIELDS,
     BROKER_FIELDS,
@@ -32,7 +32,7 @@ from hanse.live.config.league_fields import (
 )
 from hanse.live.config.league_file import league_from_data
 from hanse.live.http.openapi import document
-from hanse.live.http.operations import DOORS, Operation
+from hanse.live.http.operations import OPERATIONS_BY_ROLE, Operation
 from hanse.model import job_parser
 from hanse.model.form_fields import (
     AFFINITY_FIELDS,
@@ -162,7 +162,7 @@ LEAGUE_FILE: list[tuple[tuple[FormField, ...], FormField]] = [
 LEAGUE_FILE += [(TIMING_FIELDS, field) for field in TIMING_FIELDS]
 
 
-def league(fields: tuple[FormField, ...], data: dict[str, object]) -> League | tuple[Problem, ...]:
+def league(fields: tuple[FormField, ...], data: dict[str, object]) -> LeagueConfig | tuple[Problem, ...]:
     """A league with some of its file where the fields belong."""
     broker: dict[str, object] = {"name": "b1"}
     node: dict[str, object] = {}
@@ -194,7 +194,7 @@ def test_every_example_of_a_league_field_is_accepted(fields: tuple[FormField, ..
     assert field.name in data
     assert field.meaning.endswith(".")
     found = league(fields, data)
-    assert isinstance(found, League), found
+    assert isinstance(found, LeagueConfig), found
     if field.default:
         written = {field.name: yaml.safe_load(field.default)}
         assert league(fields, written) == league(fields, {})
@@ -217,7 +217,7 @@ def test_every_whole_file_of_the_league_page_is_a_league() -> None:
     whole = [data for data in blocks if {"brokers", "clusters"} <= set(data)]
     assert len(whole) == 2
     for data in whole:
-        assert isinstance(league_from_data(data), League)
+        assert isinstance(league_from_data(data), LeagueConfig)
 
 
 # --- the command line --------------------------------------------------------------------------------------
@@ -244,8 +244,8 @@ def test_every_command_option_and_exit_code_is_on_the_page() -> None:
 @pytest.mark.parametrize(("door", "page"), [("broker", "http"), ("warden", "http-cluster")])
 def test_every_operation_is_on_the_page_with_its_roles(door: str, page: str) -> None:
     text = (ROOT / f"docs/reference/{page}.md").read_text(encoding="utf-8")
-    assert len(re.findall(r"^Operation `", text, re.MULTILINE)) == len(DOORS[door])
-    for operation in DOORS[door]:
+    assert len(re.findall(r"^Operation `", text, re.MULTILINE)) == len(OPERATIONS_BY_ROLE[door])
+    for operation in OPERATIONS_BY_ROLE[door]:
         section = text.partition(f"\n### {operation.verb} {operation.path}\n")[2].partition("\n### ")[0]
         assert section, operation.name
         roles = ", ".join(operation.roles) or "everybody"
@@ -255,7 +255,7 @@ def test_every_operation_is_on_the_page_with_its_roles(door: str, page: str) -> 
 
 @pytest.mark.parametrize(
     ("door", "operation"),
-    [(door, operation) for door in ("broker", "warden") for operation in DOORS[door]],
+    [(door, operation) for door in ("broker", "warden") for operation in OPERATIONS_BY_ROLE[door]],
     ids=lambda given: getattr(given, "name", ""),
 )
 def test_examples_of_requests_and_answers_are_of_their_types(door: str, operation: Operation) -> None:

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from hanse.sdk.client import Client
     from hanse.sdk.errors import (
         CallExitedError,
-        CannotTravelError,
         DependencyFailedError,
-        HandLostError,
         JobFailedError,
         JobRefusedError,
-        NoHandsError,
         NotAllowedError,
+        NoWorkersError,
         RemoteTracebackError,
         SdkError,
+        SerializationError,
         TooManyCallsError,
+        WorkerLostError,
     )
     from hanse.sdk.executor import Executor
     from hanse.sdk.future import Eta, Future
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULES = {
     "AsyncClient": "async_client",
     "Client": "client",
     "Eta": "future",
@@ -89,12 +89,12 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used."""
-    home = _HOMES.get(name)
-    if home is None:
+    module = _MODULES.get(name)
+    if module is None:
         raise AttributeError(f"module 'hanse' has no attribute '{name}'")
     from importlib import import_module  # noqa: PLC0415  keeps ``import hanse`` fast
 
-    value: object = getattr(import_module(f"hanse.sdk.{home}"), name)
+    value: object = getattr(import_module(f"hanse.sdk.{module}"), name)
     globals()[name] = value
     return value
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from hanse.api.redaction import HIDDEN, shown_to
+from hanse.api.redaction import HIDDEN, redact
 from hanse.api.rows import JobDetail, JobRow
-from hanse.client.resubmission import form_again
+from hanse.client.resubmission import resubmission_form
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.program import Program, decode_program, encode_program
 from hanse.security.identity import Role
@@ -26,14 +26,14 @@ def detail() -> JobDetail:
 
 
 def env_as_seen_by(role: Role) -> dict[str, str]:
-    seen = shown_to(role, detail())
+    seen = redact(role, detail())
     assert seen.spec.groups[1].payload == SPEC.groups[1].payload
     command = decode_program(seen.spec.groups[0].payload)
     assert command is not None
     return dict(command.env)
 
 
-@pytest.mark.parametrize("role", [role for role in Role if not role.member and role is not Role.ADMIN])
+@pytest.mark.parametrize("role", [role for role in Role if not role.is_member and role is not Role.ADMIN])
 def test_secrets_are_not_shown(role: Role) -> None:
     assert env_as_seen_by(role) == {**dict.fromkeys(HIDING, HIDDEN), **PLAIN}
 
@@ -46,22 +46,22 @@ def test_an_admin_sees_all() -> None:
 def test_nobody_is_shown_the_secret_of_a_job(role: Role) -> None:
     secret = bytes(range(32))
     spec = JobSpec((TaskGroup(payload=encode_program(Program(("true",), secret=secret))),))
-    seen = shown_to(role, JobDetail(row=ROW, spec=spec, groups=()))
+    seen = redact(role, JobDetail(row=ROW, spec=spec, groups=()))
     assert secret not in seen.spec.groups[0].payload
-    said = form_again(seen.spec, [0])
+    said = resubmission_form(seen.spec, [0])
     assert isinstance(said, str)
     assert "keys" in said
 
 
 def test_what_is_not_shown_cannot_be_submitted_again_by_accident() -> None:
-    seen = shown_to(Role.SUBMITTER, detail())
-    said = form_again(seen.spec, [0])
+    seen = redact(Role.SUBMITTER, detail())
+    said = resubmission_form(seen.spec, [0])
     assert isinstance(said, str)
     assert "secrets" in said
-    assert not isinstance(form_again(SPEC, [0]), str)
+    assert not isinstance(resubmission_form(SPEC, [0]), str)
 
 
 def test_the_record_that_was_asked_for_is_unchanged() -> None:
     whole = detail()
-    shown_to(Role.VIEWER, whole)
+    redact(Role.VIEWER, whole)
     assert decode_program(whole.spec.groups[0].payload) == COMMAND

@@ -10,7 +10,7 @@ import pytest
 
 from hanse.cli.isolation_notice import isolation_notice, isolation_notices
 from hanse.live.backends.process import sandbox
-from hanse.live.config.league import League
+from hanse.live.config.league import LeagueConfig
 from hanse.live.config.league_file import league_from_data
 from tests.live.harness import open_directory
 
@@ -19,10 +19,10 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root's daemons b
 ROOT = Path(__file__).parents[2]
 
 
-def league(backend: Mapping[str, object]) -> League:
+def league(backend: Mapping[str, object]) -> LeagueConfig:
     cluster = {"name": "north", "backend": backend, "nodes": [{"cpus": 1}]}
     made = league_from_data({"brokers": [{"name": "b1"}], "clusters": [cluster]})
-    assert isinstance(made, League), made
+    assert isinstance(made, LeagueConfig), made
     return made
 
 

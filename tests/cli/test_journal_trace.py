@@ -14,13 +14,13 @@ import yaml
 from hanse.cli.journal_trace import JournalReader
 from hanse.cli.main import run
 from hanse.client.exit_codes import ExitCode
-from hanse.live.config.league import League
+from hanse.live.config.league import LeagueConfig
 from hanse.live.config.league_file import league_from_data, store
 from hanse.live.journal.journal import Journal
 from hanse.model.events import Booted
 from hanse.model.ids import job_text
 from hanse.sim.traces import load
-from hanse.sim.traces.formats import load_open
+from hanse.sim.traces.formats import load_from_reader
 from hanse.sim.traces.journal_jobs import NEVER_RAN, NOT_ENDED
 from hanse.sim.traces.read_report import TraceError
 from tests.live.harness import open_directory, running
@@ -69,13 +69,13 @@ def lived() -> Iterator[Lived]:
             league.broker().ask("POST", f"/v1/jobs/{waiting}/cancel")
             assert league.wait(waiting)["state"] == "cancelled"
             # a journal that is being written to can be read
-            assert load_open(JournalReader([league.home.path])).jobs == len(ran)
+            assert load_from_reader(JournalReader([league.home.path])).jobs == len(ran)
         yield Lived(directory / "home", ran)
 
 
 def test_the_home_of_a_league_is_a_trace(lived: Lived, tmp_path: Path) -> None:
     reader = JournalReader([lived.home])
-    chunk = load_open(reader)
+    chunk = load_from_reader(reader)
     chunk.check()
     assert reader.report.skipped == {NEVER_RAN: 1, NOT_ENDED: 1}
     assert (reader.report.bad, reader.report.disordered, reader.nodes_hint) == (0, 0, 3)
@@ -114,7 +114,7 @@ def test_one_brokers_directory_tells_its_own_jobs(lived: Lived, capfd: pytest.Ca
     for name in ("b1", "b2"):
         mine = sum(job.startswith(f"{name[1]}-") for job in lived.ran)
         for place in (lived.home / name, lived.home / name / "journal"):
-            assert load_open(JournalReader([place])).jobs == mine
+            assert load_from_reader(JournalReader([place])).jobs == mine
     both = [str(lived.home / "b1"), "--with", str(lived.home / "b2")]
     assert run(["trace", "describe", *both, "--json"]) == ExitCode.OK
     assert json.loads(capfd.readouterr().out)["jobs"] == len(lived.ran)
@@ -148,7 +148,7 @@ def test_a_bad_record_is_counted_and_what_follows_is_not_guessed(lived: Lived, t
     journal.commit()
     journal.close()
     reader = JournalReader([home])
-    assert load_open(reader).jobs == len(lived.ran)
+    assert load_from_reader(reader).jobs == len(lived.ran)
     assert (reader.report.bad, reader.report.first[0].line) == (1, journal.position - 1)
     assert any("is not read" in note for note in reader.report.notes)
     assert run(["trace", "describe", str(home), "--strict"]) == ExitCode.FAILED
@@ -160,7 +160,7 @@ def test_clocks_are_brought_together_by_the_boot_or_by_the_time_of_the_last_writ
 ) -> None:
     """b2 was founded 1,000 s after b1; its last event was 5 s after b1's, and its file written 7 s after."""
     league = league_from_data(yaml.safe_load(LEAGUE))
-    assert isinstance(league, League)
+    assert isinstance(league, LeagueConfig)
     store(tmp_path / "league.yaml", league)
     for name, founded, last, boot in (("b1", 0, 2_000, "here"), ("b2", 1_000, 1_005, "here")):
         member = tmp_path / name

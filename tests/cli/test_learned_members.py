@@ -8,8 +8,8 @@ import pytest
 
 from hanse.cli.main import run
 from hanse.client import contexts
-from hanse.client.client import Client, JobFilter
-from hanse.client.endpoints import Doors
+from hanse.client.client import JobFilter, LeagueClient
+from hanse.client.endpoints import Endpoints
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
 from tests.client.canned import Answer, Asked, CannedLeague, not_found, row
@@ -42,14 +42,14 @@ def warden(asked: Asked) -> Answer:
 
 
 def saved() -> contexts.Context:
-    return contexts.current()[1]
+    return contexts.current_context()[1]
 
 
-def older(canned: CannedLeague, **changed: Any) -> Doors:
+def older(canned: CannedLeague, **changed: Any) -> Endpoints:
     """The doors of a context that was made when the league was another one."""
     context = msgspec.structs.replace(canned.context(), **changed)
     contexts.save_context("tested", context, make_current=True)
-    return Doors("tested", context)
+    return Endpoints("tested", context)
 
 
 def test_a_cluster_that_joined_later_is_found(canned: CannedLeague) -> None:
@@ -66,14 +66,14 @@ def test_a_broker_that_joined_later_is_asked_for_its_jobs(canned: CannedLeague) 
     context = canned.context()
     canned.broker("broker-2", Broker("broker-2", canned, 3))
     doors = older(canned, brokers=context.brokers)
-    listing = Client(doors).jobs(JobFilter(), None)
+    listing = LeagueClient(doors).jobs(JobFilter(), None)
     assert [one.id for one in listing.rows] == ["2-7", "1-7"]
     assert saved().brokers == canned.brokers
     assert saved().file_version == 3
     doors.close()
     first.asked.clear()
-    again = Doors("tested", saved())
-    Client(again).jobs(JobFilter(), None)
+    again = Endpoints("tested", saved())
+    LeagueClient(again).jobs(JobFilter(), None)
     assert [asked.path for asked in first.asked] == ["/v1/jobs"]  # it knows, and does not ask again
     again.close()
 
@@ -83,7 +83,7 @@ def test_a_retired_broker_is_not_missed(canned: CannedLeague) -> None:
     gone = canned.brokers.pop("broker-1")
     canned.broker("broker-2", Broker("broker-2", canned, 4))
     doors = older(canned, brokers={"broker-1": gone, **canned.brokers})
-    answers, silent = Client(doors).every_league()
+    answers, silent = LeagueClient(doors).all_league_views()
     assert list(answers) == ["broker-2"]
     assert silent == {}
     assert list(saved().brokers) == ["broker-2"]
@@ -102,7 +102,7 @@ clusters: [{{name: north, backend: "null", nodes: [{{cpus: 1}}]}}]
 """
     (tmp_path / "league.yaml").write_text(text)
     doors = older(canned, brokers={"broker-1": dead}, home=str(tmp_path))
-    assert Client(doors).league().broker == "broker-2"
+    assert LeagueClient(doors).league().broker == "broker-2"
     doors.close()
     assert saved().brokers == canned.brokers
 

@@ -224,7 +224,7 @@ def test_plans(shell: Shell, tmp_path: Path) -> None:
     assert "It would start now" in done.stdout
     file.write_text("command: sleep 1\ncpus: 5000\n")
     assert shell.run("plan", str(file)).returncode == ExitCode.FAILED
-    assert shell.run("plan", str(tmp_path / "missing.yaml")).returncode == ExitCode.UNTOLD
+    assert shell.run("plan", str(tmp_path / "missing.yaml")).returncode == ExitCode.UNDETERMINED
 
 
 def test_the_league_goes_on_when_a_broker_dies_and_when_it_is_down(shell: Shell) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hanse import __version__
 from hanse.cli import main
 from hanse.cli.commands import config
-from hanse.cli.main import COMMANDS, Entry, run
+from hanse.cli.main import COMMANDS, CommandEntry, run
 from hanse.client.exit_codes import ExitCode
 
 
@@ -29,7 +29,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, act: object) -> None:
         act()
 
     monkeypatch.setattr(config, "planted_command", command, raising=False)
-    monkeypatch.setitem(COMMANDS, "planted", Entry("config", "planted_command", "For this test."))
+    monkeypatch.setitem(COMMANDS, "planted", CommandEntry("config", "planted_command", "For this test."))
 
 
 def test_help_lists_commands_and_imports_none() -> None:
@@ -66,7 +66,7 @@ def test_every_listed_command_is_there() -> None:
 
 
 def test_a_command_without_its_module_is_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(COMMANDS, "ghost", Entry("ghost_command", "ghost", "Is not there."))
+    monkeypatch.setitem(COMMANDS, "ghost", CommandEntry("ghost_command", "ghost", "Is not there."))
     context = click.Context(main.hanse)
     assert "ghost" not in main.hanse.list_commands(context)
     assert main.hanse.get_command(context, "ghost") is None

@@ -8,11 +8,11 @@ import pytest
 from rich.console import Console
 
 from hanse.cli import tables
-from hanse.cli.tables import LongTable, state, table
+from hanse.cli.tables import LongTable, state_markup, table
 
 COLUMNS = ("job", "name", "none", "state", "took")
 ROWS = [
-    (f"1-{number}", name, "", state(word), f"{number} ms")
+    (f"1-{number}", name, "", state_markup(word), f"{number} ms")
     for number, (name, word) in enumerate(
         [
             ("a", "succeeded"),

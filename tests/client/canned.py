@@ -13,7 +13,7 @@ from hanse.client.contexts import Context, save_context
 from hanse.security.certificate_authority import Authority
 from hanse.security.credentials import Credentials
 from hanse.security.identity import Identity, Role
-from hanse.security.private_keys import new_key, request
+from hanse.security.private_keys import certificate_request, new_key
 
 LEAGUE = "tested"
 
@@ -117,7 +117,9 @@ class CannedLeague:
         """Somebody's certificate."""
         found = Credentials(self.folder / str(role) / name)
         key = new_key()
-        certificate = self.authority.issue(Identity(LEAGUE, role, name), request(key), ["127.0.0.1"])
+        certificate = self.authority.issue(
+            Identity(LEAGUE, role, name), certificate_request(key), ["127.0.0.1"]
+        )
         assert isinstance(certificate, str)
         found.store(key, certificate, self.authority.certificate)
         return found

@@ -6,8 +6,8 @@ import pytest
 
 from hanse.cli.embedded.member_start import daemon_environment
 from hanse.cli.main import run
-from hanse.client.access_token import Token, token_of
-from hanse.client.contexts import Context, current, save_context
+from hanse.client.access_token import AccessToken, find_token
+from hanse.client.contexts import Context, current_context, save_context
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
 
@@ -23,14 +23,14 @@ def file(tmp_path: Path) -> Path:
 
 
 def shown(path: Path, given: str | None = None) -> str:
-    token = token_of(str(path), given)
+    token = find_token(str(path), given)
     assert token is not None
     return token.text()
 
 
 def test_the_nearest_source_counts(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HANSE_TOKEN", raising=False)
-    assert token_of("") is None
+    assert find_token("") is None
     assert shown(file) == TEXT
     monkeypatch.setenv("HANSE_TOKEN", f"{TEXT}2")
     assert shown(file) == f"{TEXT}2"
@@ -38,7 +38,7 @@ def test_the_nearest_source_counts(file: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_file_is_read_whenever_the_token_is_shown(file: Path) -> None:
-    token = Token("a file", path=file)
+    token = AccessToken("a file", path=file)
     assert token.text() == TEXT
     file.write_text(f"{TEXT}-renewed")
     assert token.text() == f"{TEXT}-renewed"
@@ -48,7 +48,7 @@ def test_a_file_is_read_whenever_the_token_is_shown(file: Path) -> None:
 def test_a_file_that_others_may_read_is_refused(file: Path, mode: int) -> None:
     file.chmod(mode)
     with pytest.raises(CommandError, match="others may read") as told:
-        Token("a file", path=file).text()
+        AccessToken("a file", path=file).text()
     assert told.value.status is ExitCode.CONFIG
     assert f"chmod 600 {file}" in told.value.hint
 
@@ -58,7 +58,7 @@ def test_a_file_that_others_may_read_is_refused(file: Path, mode: int) -> None:
 )
 def test_what_is_no_token_goes_into_no_header_and_no_message(text: str) -> None:
     with pytest.raises(CommandError, match="holds no access token") as told:
-        Token("$HANSE_TOKEN", text).text()
+        AccessToken("$HANSE_TOKEN", text).text()
     assert told.value.status is ExitCode.CONFIG
     if len(text) > 1:
         assert text not in told.value.message + told.value.hint
@@ -66,14 +66,16 @@ def test_what_is_no_token_goes_into_no_header_and_no_message(text: str) -> None:
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="cannot be read") as told:
-        Token("a file", path=tmp_path / "none").text()
+        AccessToken("a file", path=tmp_path / "none").text()
     assert "hanse config set" in told.value.hint
 
 
 def test_a_token_is_in_no_representation(file: Path) -> None:
-    assert TEXT not in repr(Token("the argument 'token'", TEXT))
-    assert TEXT not in repr(Token(f"in {file}", path=file))
-    refused = Token("$HANSE_TOKEN", TEXT).refused("token_expired", "the token of submitter ci has expired")
+    assert TEXT not in repr(AccessToken("the argument 'token'", TEXT))
+    assert TEXT not in repr(AccessToken(f"in {file}", path=file))
+    refused = AccessToken("$HANSE_TOKEN", TEXT).refusal_error(
+        "token_expired", "the token of submitter ci has expired"
+    )
     assert TEXT not in refused.message + refused.hint
     assert refused.status is ExitCode.FORBIDDEN
     assert "hanse access create" in refused.hint
@@ -99,12 +101,12 @@ def test_a_context_is_given_a_token_and_relieved_of_it(
     (keys / "identity.pem").touch()
     save_context("near", Context("near", credentials=str(keys)))
     assert run(["config", "set", "near", "--token-file", str(file)]) == ExitCode.OK
-    assert current("near")[1].token == str(file)
+    assert current_context("near")[1].token == str(file)
     assert TEXT not in own_config.read_text()
     assert run(["config", "view"]) == ExitCode.OK
     assert run(["config", "view", "--json"]) == ExitCode.OK
     assert run(["config", "set", "near", "--no-token"]) == ExitCode.OK
-    assert current("near")[1].token == ""
+    assert current_context("near")[1].token == ""
     said = capsys.readouterr()
     assert str(file) in said.out
     assert TEXT not in said.out + said.err
@@ -113,14 +115,14 @@ def test_a_context_is_given_a_token_and_relieved_of_it(
 def test_a_context_without_a_certificate_keeps_its_token(file: Path, tmp_path: Path) -> None:
     save_context("far", Context("far", credentials=str(tmp_path), token=str(file)))
     assert run(["config", "set", "far", "--no-token"]) == ExitCode.CONFIG
-    assert current("far")[1].token == str(file)
+    assert current_context("far")[1].token == str(file)
 
 
 def test_a_bad_token_file_changes_no_context(file: Path) -> None:
     save_context("near", Context("near"))
     file.chmod(0o644)
     assert run(["config", "set", "near", "--token-file", str(file)]) == ExitCode.CONFIG
-    assert current("near")[1].token == ""
+    assert current_context("near")[1].token == ""
 
 
 def test_a_new_context_needs_all_three(file: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hanse.cli.main import run
-from hanse.client.backend_queue_status import KINDS_MAX
+from hanse.client.backend_queue_status import REASONS_MAX
 from hanse.client.exit_codes import ExitCode
 from hanse.security.identity import Role
 from hanse.security.wall_time import wall_now
@@ -87,11 +87,11 @@ def test_tasks_are_told_together_by_reason_most_first(canned: CannedLeague, caps
 
 
 def test_more_reasons_than_anybody_reads_are_counted(canned: CannedLeague, capsys: Captured) -> None:
-    placed(canned, KINDS_MAX + 2)
-    canned.cluster("north", waits(*(wait(index, f"reason {index}") for index in range(KINDS_MAX + 2))))
+    placed(canned, REASONS_MAX + 2)
+    canned.cluster("north", waits(*(wait(index, f"reason {index}") for index in range(REASONS_MAX + 2))))
     assert run(["why", "1-7"]) == ExitCode.OK
     said = capsys.readouterr().out.splitlines()
-    assert len(said) == 1 + KINDS_MAX + 1
+    assert len(said) == 1 + REASONS_MAX + 1
     assert said[-1] == "2 more wait there for other reasons."
 
 

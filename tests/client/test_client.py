@@ -9,8 +9,8 @@ import pytest
 
 from hanse.client import client as client_module
 from hanse.client import transport
-from hanse.client.client import Client, JobFilter
-from hanse.client.endpoints import Doors
+from hanse.client.client import JobFilter, LeagueClient
+from hanse.client.endpoints import Endpoints
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
 from hanse.security.certificate_authority import Authority
@@ -20,8 +20,8 @@ from tests.client.canned import HANG_UP, Answer, Asked, CannedLeague, not_found,
 LEAGUE = {"league": "tested", "broker": "broker-1", "clusters": [{"name": "north", "reachable": True}]}
 
 
-def client_of(league: CannedLeague) -> Client:
-    return Client(Doors("tested", league.context()))
+def client_of(league: CannedLeague) -> LeagueClient:
+    return LeagueClient(Endpoints("tested", league.context()))
 
 
 def league_answer(asked: Asked) -> Answer:
@@ -39,7 +39,7 @@ def job_answer(owner: str) -> Any:
 def test_a_request_leaves_in_one_piece() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # which keeps pieces apart
     with ours, theirs:
-        connection = transport.OnePiece("door")
+        connection = transport.SingleRecordConnection("door")
         connection.sock = ours
         connection.request("POST", "/v1/jobs", b"[1]", {"Content-Type": "application/json"})
         piece = theirs.recv(4_096)
@@ -54,15 +54,15 @@ def test_the_next_broker_is_asked_and_remembered(canned: CannedLeague) -> None:
     canned.dead_broker("broker-1")
     second = canned.broker("broker-2", league_answer)
     client = client_of(canned)
-    assert client.doors.order() == ["broker-1", "broker-2"]
+    assert client.endpoints.broker_order() == ["broker-1", "broker-2"]
     assert client.league().league == "tested"
-    assert client.doors.order() == ["broker-2", "broker-1"]
-    client.doors.close()
+    assert client.endpoints.broker_order() == ["broker-2", "broker-1"]
+    client.endpoints.close()
     again = client_of(canned)  # another process finds it written down
-    assert again.doors.order() == ["broker-2", "broker-1"]
+    assert again.endpoints.broker_order() == ["broker-2", "broker-1"]
     assert again.league().clusters[0].name == "north"
     assert len(second.asked) == 2
-    again.doors.close()
+    again.endpoints.close()
 
 
 def test_nobody_answers(canned: CannedLeague) -> None:
@@ -93,8 +93,8 @@ def test_a_broker_that_accepts_and_is_silent_is_passed_over(
         canned.broker("broker-2", league_answer)
         client = client_of(canned)
         assert client.league().league == "tested"
-        assert client.doors.order()[0] == "broker-2"
-        client.doors.close()
+        assert client.endpoints.broker_order()[0] == "broker-2"
+        client.endpoints.close()
 
 
 def test_an_answer_that_takes_too_long(canned: CannedLeague) -> None:
@@ -106,11 +106,11 @@ def test_an_answer_that_takes_too_long(canned: CannedLeague) -> None:
         released.wait(30)
         return Answer(200, LEAGUE)
 
-    door = Doors("tested", canned.context())
+    door = Endpoints("tested", canned.context())
     canned.broker("broker-1", slow)
-    door = Doors("tested", canned.context())
-    with pytest.raises(transport.SilentError, match="no answer in time") as told:
-        door.broker("broker-1").ask("GET", "/v1/league", seconds=0.2)
+    door = Endpoints("tested", canned.context())
+    with pytest.raises(transport.NoAnswerError, match="no answer in time") as told:
+        door.broker("broker-1").request("GET", "/v1/league", seconds=0.2)
     assert told.value.sent
     assert waiting.is_set()
     released.set()
@@ -124,7 +124,7 @@ def test_a_connection_that_was_closed_meanwhile_is_opened_again(canned: CannedLe
     assert client.league().league == "tested"
     assert client.league().league == "tested"
     assert len(door.asked) == 3
-    client.doors.close()
+    client.endpoints.close()
 
 
 def test_a_busy_broker_is_passed_over_while_there_are_others(canned: CannedLeague) -> None:
@@ -136,7 +136,7 @@ def test_a_busy_broker_is_passed_over_while_there_are_others(canned: CannedLeagu
     with pytest.raises(CommandError, match="behind with its work") as told:
         client.league()
     assert told.value.status is ExitCode.UNAVAILABLE
-    client.doors.close()
+    client.endpoints.close()
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_refusals_keep_their_words(canned: CannedLeague, status: int, code: Exit
     with pytest.raises(CommandError, match="a viewer may not do this") as told:
         client.league()
     assert (told.value.status, told.value.hint) == (code, "ask an operator")
-    client.doors.close()
+    client.endpoints.close()
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"league": 3}', b"\xff"])
@@ -160,7 +160,7 @@ def test_an_answer_that_makes_no_sense(canned: CannedLeague, body: bytes) -> Non
     with pytest.raises(CommandError, match="cannot be decoded") as told:
         client.league()
     assert "versions" in told.value.hint
-    client.doors.close()
+    client.endpoints.close()
 
 
 def test_credentials_that_are_gone(canned: CannedLeague) -> None:
@@ -191,9 +191,9 @@ def test_a_busy_broker_does_not_hide_the_others(canned: CannedLeague) -> None:
     )
     client = client_of(canned)
     assert [one.id for one in client.jobs(JobFilter(), 5).rows] == ["2-1"]
-    answers, silent = client.every_league()
+    answers, silent = client.all_league_views()
     assert (list(answers), silent) == (["broker-2"], {"broker-1": "behind with its work"})
-    client.doors.close()
+    client.endpoints.close()
 
 
 @pytest.mark.parametrize("address", ["nowhere", "host:", "host:port", "", ":7402"])
@@ -230,7 +230,7 @@ def test_the_owner_is_followed_to(canned: CannedLeague) -> None:
     assert client.wait("2-7", 5).state == "succeeded"
     assert [asked.path for asked in owner.asked] == ["/v1/jobs/2-7/wait"]
     assert owner.asked[0].query == {"timeout": "5"}
-    client.doors.close()
+    client.endpoints.close()
 
 
 def test_an_owner_that_is_not_the_owner_is_not_trusted(canned: CannedLeague) -> None:
@@ -240,7 +240,7 @@ def test_an_owner_that_is_not_the_owner_is_not_trusted(canned: CannedLeague) -> 
     client = client_of(canned)
     assert client.wait("2-7", 0).state == "queued"  # broker-1's own copy
     assert impostor.asked == []
-    client.doors.close()
+    client.endpoints.close()
 
 
 def test_copies_are_asked_for_when_the_owner_is_silent(canned: CannedLeague) -> None:
@@ -249,7 +249,7 @@ def test_copies_are_asked_for_when_the_owner_is_silent(canned: CannedLeague) -> 
     client = client_of(canned)
     assert client.wait("3-7", 0).state == "queued"
     assert [asked.query.get("local") for asked in first.asked] == [None, "1"]
-    client.doors.close()
+    client.endpoints.close()
 
 
 def test_a_circle_of_redirections_ends(canned: CannedLeague) -> None:
@@ -260,7 +260,7 @@ def test_a_circle_of_redirections_ends(canned: CannedLeague) -> None:
     assert client.wait("1-7", 0).owner == "broker-1"
     plain = [asked for asked in first.asked if "local" not in asked.query]
     assert len(plain) <= 5
-    client.doors.close()
+    client.endpoints.close()
 
 
 def test_unknown_to_all_is_not_found(canned: CannedLeague) -> None:
@@ -271,7 +271,7 @@ def test_unknown_to_all_is_not_found(canned: CannedLeague) -> None:
     assert told.value.status is ExitCode.JOB_NOT_FOUND
     assert [asked.query for asked in first.asked] == [{}]
     assert [asked.query for asked in second.asked] == [{"local": "1"}]
-    client.doors.close()
+    client.endpoints.close()
 
 
 def test_unknown_to_some_and_silence_of_others_is_not_not_found(canned: CannedLeague) -> None:
@@ -281,7 +281,7 @@ def test_unknown_to_some_and_silence_of_others_is_not_not_found(canned: CannedLe
     with pytest.raises(CommandError, match="broker-1 does not answer") as told:
         client.job("1-7")
     assert told.value.status is ExitCode.UNAVAILABLE
-    client.doors.close()
+    client.endpoints.close()
 
 
 # --- lists -------------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ def test_lists_are_merged_and_the_owner_knows_best(canned: CannedLeague) -> None
     assert [(one.id, one.state) for one in found.rows] == [("2-1", "running"), ("1-1", "running")]
     assert (found.more, found.silent) == (False, {})
     assert client.jobs(JobFilter(("queued",)), 50).rows == []  # the copy does not know better
-    client.doors.close()
+    client.endpoints.close()
 
 
 def test_copies_count_when_the_owner_is_silent(canned: CannedLeague) -> None:
@@ -318,7 +318,7 @@ def test_copies_count_when_the_owner_is_silent(canned: CannedLeague) -> None:
     found = client.jobs(JobFilter(("queued",)), 50)
     assert [one.id for one in found.rows] == ["1-1"]
     assert list(found.silent) == ["broker-1"]
-    client.doors.close()
+    client.endpoints.close()
 
 
 def test_limits_and_pages(canned: CannedLeague, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,7 +333,7 @@ def test_limits_and_pages(canned: CannedLeague, monkeypatch: pytest.MonkeyPatch)
     everything = client.jobs(JobFilter(), None)
     assert len(everything.rows) == 10
     assert not everything.more
-    client.doors.close()
+    client.endpoints.close()
 
 
 def test_equal_times_are_told_apart_by_number(canned: CannedLeague) -> None:
@@ -341,7 +341,7 @@ def test_equal_times_are_told_apart_by_number(canned: CannedLeague) -> None:
     canned.broker("broker-1", listing(unknown, row("1-2", submitted=5), row("1-11", submitted=5)))
     client = client_of(canned)
     assert [one.id for one in client.jobs(JobFilter(), 50).rows] == ["1-11", "1-2", "1-3"]
-    client.doors.close()
+    client.endpoints.close()
 
 
 # --- submitting --------------------------------------------------------------------------------------------
@@ -359,7 +359,7 @@ def test_a_broker_that_is_not_there_is_not_waited_for(canned: CannedLeague) -> N
     client = client_of(canned)
     assert [result.job for result in client.submit(FORMS)] == ["2-1"]
     assert second.asked[0].body == {"jobs": FORMS}
-    client.doors.close()
+    client.endpoints.close()
 
 
 STOPPED = Answer(500, {"error": {"code": "stopped", "message": "this member stopped", "hint": ""}})
@@ -378,7 +378,7 @@ def test_a_job_whose_answer_was_lost_is_looked_for_before_it_is_submitted_again(
     canned.broker("broker-2", second)
     client = client_of(canned)
     assert [result.job for result in client.submit(FORMS)] == ["1-5"]
-    client.doors.close()
+    client.endpoints.close()
 
 
 def test_a_job_that_nobody_got_is_submitted_to_the_next(canned: CannedLeague) -> None:
@@ -387,7 +387,7 @@ def test_a_job_that_nobody_got_is_submitted_to_the_next(canned: CannedLeague) ->
     canned.broker("broker-2", lambda asked: empty if asked.method == "GET" else accepts("2-1")(asked))
     client = client_of(canned)
     assert [result.job for result in client.submit(FORMS)] == ["2-1"]
-    client.doors.close()
+    client.endpoints.close()
 
 
 def test_when_nobody_says_the_client_is_not_sure(canned: CannedLeague) -> None:
@@ -397,7 +397,7 @@ def test_when_nobody_says_the_client_is_not_sure(canned: CannedLeague) -> None:
         client.submit(FORMS)
     assert told.value.status is ExitCode.UNSURE
     assert "mine" in told.value.hint
-    client.doors.close()
+    client.endpoints.close()
 
 
 def test_what_a_broker_is_not_sure_of_is_asked_again_there_and_nowhere_else(canned: CannedLeague) -> None:
@@ -413,7 +413,7 @@ def test_what_a_broker_is_not_sure_of_is_asked_again_there_and_nowhere_else(cann
     assert client.submit(FORMS)[0].unsure
     assert len(first.asked) == 2 + 1 + client_module.RESUBMITS_MAX
     assert second.asked == []
-    client.doors.close()
+    client.endpoints.close()
 
 
 def test_many_jobs_go_in_several_requests(canned: CannedLeague, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -427,7 +427,7 @@ def test_many_jobs_go_in_several_requests(canned: CannedLeague, monkeypatch: pyt
     forms: list[dict[str, object]] = [{"client_id": str(number)} for number in range(1, 11)]
     assert [result.job for result in client.submit(forms)] == [f"1-{number}" for number in range(1, 11)]
     assert [len(asked.body["jobs"]) for asked in door.asked] == [4, 4, 2]
-    client.doors.close()
+    client.endpoints.close()
 
 
 # --- clusters ----------------------------------------------------------------------------------------------
@@ -443,7 +443,7 @@ def test_a_cluster_is_asked_at_its_own_door(canned: CannedLeague) -> None:
     with pytest.raises(CommandError, match="no cluster 'south'") as told:
         client.drain("south", None, drain=True)
     assert told.value.hint == "there are: north"
-    client.doors.close()
+    client.endpoints.close()
 
 
 def test_a_warden_is_no_broker(canned: CannedLeague) -> None:
@@ -461,4 +461,4 @@ def test_a_plan_is_understood(canned: CannedLeague) -> None:
     canned.broker("broker-1", lambda _: Answer(200, msgspec.json.encode(plan)))
     client = client_of(canned)
     assert msgspec.to_builtins(client.plan({})) == msgspec.to_builtins(plan)
-    client.doors.close()
+    client.endpoints.close()

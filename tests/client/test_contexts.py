@@ -8,7 +8,15 @@ import pytest
 
 from hanse.cli.main import run
 from hanse.client import contexts
-from hanse.client.contexts import Context, Kept, current, keep_context, remove_home, save_context, use_context
+from hanse.client.contexts import (
+    Context,
+    SavedContext,
+    current_context,
+    keep_context,
+    remove_home,
+    save_context,
+    use_context,
+)
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
 
@@ -18,7 +26,7 @@ FAR = Context("far")
 
 def test_nothing_saved_is_no_league() -> None:
     with pytest.raises(CommandError, match="no league is running here") as told:
-        current()
+        current_context()
     assert told.value.status is ExitCode.UNAVAILABLE
     assert "hanse up" in told.value.hint
 
@@ -26,10 +34,10 @@ def test_nothing_saved_is_no_league() -> None:
 def test_what_is_saved_is_found_again(own_config: Path) -> None:
     save_context("a", NEAR)
     save_context("b", FAR)
-    assert current() == ("a", NEAR)  # the first one is chosen without being asked for
-    assert current("b") == ("b", FAR)
+    assert current_context() == ("a", NEAR)  # the first one is chosen without being asked for
+    assert current_context("b") == ("b", FAR)
     save_context("b", FAR, make_current=True)
-    assert current() == ("b", FAR)
+    assert current_context() == ("b", FAR)
     assert json.loads(own_config.read_text())["contexts"]["a"]["brokers"] == {"b1": "host:1", "b2": "host:2"}
     assert own_config.stat().st_mode & 0o777 == 0o600
 
@@ -37,7 +45,7 @@ def test_what_is_saved_is_found_again(own_config: Path) -> None:
 def test_another_of_the_same_name_replaces() -> None:
     save_context("a", NEAR)
     save_context("a", FAR)
-    assert current() == ("a", FAR)
+    assert current_context() == ("a", FAR)
 
 
 def test_forgetting_a_home_chooses_another_league_only_if_there_is_one() -> None:
@@ -49,17 +57,17 @@ def test_forgetting_a_home_chooses_another_league_only_if_there_is_one() -> None
     left = remove_home(Path("somewhere"))
     assert (left.current, list(left.contexts)) == ("", ["c", "d"])
     with pytest.raises(CommandError, match="no context is chosen") as told:
-        current()
+        current_context()
     assert "c, d" in told.value.hint
     save_context("e", NEAR, make_current=True)
-    assert current() == ("e", NEAR)
+    assert current_context() == ("e", NEAR)
 
 
 def test_the_last_one_left_is_chosen() -> None:
     save_context("a", NEAR)
     save_context("b", FAR)
     assert remove_home(Path("somewhere")).current == "b"
-    assert current() == ("b", FAR)
+    assert current_context() == ("b", FAR)
 
 
 def home_of(path: Path, league: str = "local") -> Context:
@@ -70,11 +78,11 @@ def home_of(path: Path, league: str = "local") -> Context:
 
 def test_a_second_league_gets_a_name_of_its_own(tmp_path: Path) -> None:
     first, second, third = (home_of(tmp_path / name) for name in ("1", "2", "3"))
-    assert keep_context(first) == Kept("local", "", is_new=True)
-    assert keep_context(second) == Kept("local-2", "local", is_new=True)
-    assert keep_context(third) == Kept("local-3", "local-2", is_new=True)
-    assert keep_context(first) == Kept("local", "local-3", is_new=False)
-    assert keep_context(second) == Kept("local-2", "local", is_new=False)
+    assert keep_context(first) == SavedContext("local", "", is_new=True)
+    assert keep_context(second) == SavedContext("local-2", "local", is_new=True)
+    assert keep_context(third) == SavedContext("local-3", "local-2", is_new=True)
+    assert keep_context(first) == SavedContext("local", "local-3", is_new=False)
+    assert keep_context(second) == SavedContext("local-2", "local", is_new=False)
     assert contexts.load().contexts == {"local": first, "local-2": second, "local-3": third}
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "3")
@@ -94,17 +102,17 @@ def test_a_name_that_another_league_has_is_refused(tmp_path: Path) -> None:
     save_context("far", FAR)
     with pytest.raises(CommandError, match="'far' belongs to another league, 'far' elsewhere"):
         keep_context(second, "far")
-    assert keep_context(first, "mine") == Kept("mine", "mine", is_new=False)
+    assert keep_context(first, "mine") == SavedContext("mine", "mine", is_new=False)
 
 
 def test_a_name_that_is_not_there() -> None:
     save_context("a", NEAR)
-    for act in (lambda: current("c"), lambda: use_context("c")):
+    for act in (lambda: current_context("c"), lambda: use_context("c")):
         with pytest.raises(CommandError, match="no context 'c'") as told:
             act()
         assert told.value.status is ExitCode.CONFIG
         assert told.value.hint == "there are: a"
-    assert current() == ("a", NEAR)
+    assert current_context() == ("a", NEAR)
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"contexts": 3}', '{"contexts": {"a": {}}}', "\xff"])
@@ -145,7 +153,7 @@ def test_config_shows_and_chooses(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["config", "contexts"]) == ExitCode.OK
     assert "* a  league near in somewhere" in capsys.readouterr().out
     assert run(["config", "use", "b"]) == ExitCode.OK
-    assert current()[0] == "b"
+    assert current_context()[0] == "b"
     capsys.readouterr()
     assert run(["config", "contexts", "--json"]) == ExitCode.OK
     assert json.loads(capsys.readouterr().out) == {"current": "b", "contexts": ["a", "b"]}
@@ -169,7 +177,7 @@ def test_the_context_of_one_command(
     else:  # also behind the command: the league 'far' has no brokers
         assert run(["jobs", "--context", "b"]) == ExitCode.UNAVAILABLE
         assert "'far'" in capsys.readouterr().err
-    assert current()[0] == "a"
+    assert current_context()[0] == "a"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

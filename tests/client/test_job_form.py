@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hanse.cli.main import run
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
-from hanse.client.job_form import checked, form_of_options, read_drafts, with_client_id
-from hanse.client.resubmission import divisible, form_again, form_of
+from hanse.client.job_form import check_drafts, form_from_options, read_drafts, with_client_id
+from hanse.client.resubmission import form_from_spec, is_divisible, resubmission_form
 from hanse.model.job import (
     GROUPS_MAX,
     Affinity,
@@ -39,7 +39,7 @@ def written(tmp_path: Path, text: str) -> str:
 
 def complaint(path: str) -> str:
     with pytest.raises(CommandError) as told:
-        checked(read_drafts(path))
+        check_drafts(read_drafts(path))
     assert told.value.status is ExitCode.BAD_JOB
     return told.value.message.replace(path, "FILE")
 
@@ -49,12 +49,12 @@ def complaint(path: str) -> str:
 
 def test_a_file_becomes_a_job(tmp_path: Path) -> None:
     path = written(tmp_path, "name: build\ncount: 3\ncommand: make\n---\nname: second\ncommand: [ls]\n---\n")
-    first, second = checked(read_drafts(path))
+    first, second = check_drafts(read_drafts(path))
     assert (first.name, first.tasks, second.name) == ("build", 3, "second")
 
 
 def test_json_is_read_too(tmp_path: Path) -> None:
-    (spec,) = checked(read_drafts(written(tmp_path, '{"name": "j", "command": ["ls"]}')))
+    (spec,) = check_drafts(read_drafts(written(tmp_path, '{"name": "j", "command": ["ls"]}')))
     assert spec.name == "j"
 
 
@@ -91,7 +91,7 @@ def test_all_mistakes_of_all_jobs_at_once(tmp_path: Path) -> None:
 
 def test_the_wrapped_form(tmp_path: Path) -> None:
     path = written(tmp_path, "apiVersion: hanse/v1\nkind: Job\nmetadata: {name: w}\nspec:\n  command: ls\n")
-    (spec,) = checked(read_drafts(path))
+    (spec,) = check_drafts(read_drafts(path))
     assert spec.name == "w"
 
 
@@ -109,7 +109,7 @@ def test_no_file_breaks_the_reader(tmp_path_factory: pytest.TempPathFactory, dat
     path.write_bytes(data)
     found: ExitCode | list[JobSpec]
     try:
-        found = checked(read_drafts(str(path)))
+        found = check_drafts(read_drafts(str(path)))
     except CommandError as error:
         found = error.status
     assert found == ExitCode.BAD_JOB or isinstance(found, list)
@@ -127,7 +127,7 @@ def test_options_describe_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
         "resources": ("fpga=2",), "env": ("A=b=c", "PASSED"), "workdir": "/srv", "class": "latency",
         "duration": None, "grace": "1s", "unreachable": "wait", "on_loss": "fail", "client_id": "mine",
     }  # fmt: skip
-    spec = parse_job_form(form_of_options(given_options, ("ls", "-l", "--", "x y")))
+    spec = parse_job_form(form_from_options(given_options, ("ls", "-l", "--", "x y")))
     assert isinstance(spec, JobSpec), spec
     (group,) = spec.groups
     assert group.ask == Resources(2_000, 1 << 30, 1, (("fpga", 2),))
@@ -253,9 +253,9 @@ specs = st.builds(
 def test_a_job_turned_into_its_form_is_the_same_job(spec: JobSpec) -> None:
     assume(not check_job(spec))
     # conditions are normalised at the door: a job that has been through it comes back unchanged
-    once = parse_job_form(form_of(spec))
+    once = parse_job_form(form_from_spec(spec))
     assert isinstance(once, JobSpec), once
-    again = parse_job_form(form_of(once))
+    again = parse_job_form(form_from_spec(once))
     assert again == once
     plain = msgspec.structs.replace
     bare = tuple(plain(group, where=None) for group in spec.groups)
@@ -277,8 +277,8 @@ def test_elastic_work_and_the_rest_come_back() -> None:
     )  # fmt: skip
     assert isinstance(spec, JobSpec), spec
     assert isinstance(spec.groups[0].speed_up, SpeedUp)
-    assert parse_job_form(form_of(spec)) == spec
-    assert not divisible(spec)
+    assert parse_job_form(form_from_spec(spec)) == spec
+    assert not is_divisible(spec)
 
 
 def array(count: int, **fields: Any) -> JobSpec:
@@ -288,7 +288,7 @@ def array(count: int, **fields: Any) -> JobSpec:
 
 
 def again(spec: JobSpec, failed: list[int]) -> JobSpec:
-    form = form_again(spec, failed)
+    form = resubmission_form(spec, failed)
     assert not isinstance(form, str), form
     found = parse_job_form(form)
     assert isinstance(found, JobSpec), found
@@ -323,11 +323,11 @@ def test_some_jobs_are_tried_again_as_a_whole(spec: JobSpec, failed: list[int]) 
 
 
 def test_jobs_it_waited_for_are_not_waited_for_again() -> None:
-    form = form_again(array(1, after=["1-7", "1-8"]), [0], after_done=("1-7",))
+    form = resubmission_form(array(1, after=["1-7", "1-8"]), [0], succeeded_jobs=("1-7",))
     assert not isinstance(form, str)
     assert form["after"] == ["1-8"]
 
 
 def test_too_many_to_try_again_one_by_one() -> None:
-    assert "at most" in str(form_again(array(GROUPS_MAX + 5), list(range(GROUPS_MAX + 1))))
+    assert "at most" in str(resubmission_form(array(GROUPS_MAX + 5), list(range(GROUPS_MAX + 1))))
     assert len(again(array(GROUPS_MAX + 5), list(range(GROUPS_MAX))).groups) == GROUPS_MAX

@@ -16,7 +16,7 @@ from hanse.core.broker.broker import Broker
 from hanse.core.broker.failover.end_columns import STRETCH_TASKS, cut_ends, ends_in, is_column
 from hanse.core.broker.failover.replica_updates import INLINE_MAX
 from hanse.core.broker.job_table import BLOCKED, FAILED, SUCCEEDED, WAITING, JobRecord
-from hanse.core.broker.large_cancellation import QUEUED_EACH, SLICE_PAUSE
+from hanse.core.broker.large_cancellation import QUEUED_PER_ENDED, SLICE_PAUSE
 from hanse.core.messaging.link import NEVER
 from hanse.core.messaging.message_splitting import ENTRIES_MAX
 from hanse.live.journal.layout import RECORD_BYTES_MAX
@@ -81,7 +81,7 @@ class Counted(Wired):
         return sum(len(part) for record in jobs.values() for part in record.waiting)
 
     def check_bounds(self) -> None:
-        assert self.queued_most <= QUEUED_EACH * SLICE
+        assert self.queued_most <= QUEUED_PER_ENDED * SLICE
         assert self.settled_most <= ENTRIES_MAX
         assert self.told_most <= ENTRIES_MAX
         assert self.bytes_most <= RECORD_BYTES_MAX // 16
@@ -220,7 +220,7 @@ def test_an_event_grows_with_the_portions_of_a_job_and_not_with_its_tasks(phase:
 
 def test_a_broker_that_restarts_queues_the_rest_of_a_large_job() -> None:
     one = Counted({"c1": (node(4_000),)}, ("b1", "b2"))
-    request = one.hand_in(job(tasks(5 * QUEUED_EACH * SLICE)))
+    request = one.hand_in(job(tasks(5 * QUEUED_PER_ENDED * SLICE)))
     one.deliver()
     one.restart("b1")
     one.machines["b1"].check()
@@ -235,7 +235,7 @@ def test_a_broker_that_restarts_queues_the_rest_of_a_large_job() -> None:
 
 def test_a_job_that_is_cancelled_while_it_is_queued_is_queued_no_further() -> None:
     one = Counted({"c1": (node(4_000),)}, ("b1", "b2"))
-    request = one.hand_in(job(tasks(3 * QUEUED_EACH * SLICE)))
+    request = one.hand_in(job(tasks(3 * QUEUED_PER_ENDED * SLICE)))
     one.deliver()
     number = one.replies[request].job  # type: ignore[union-attr]
     assert BLOCKED in record_of(one, number).state

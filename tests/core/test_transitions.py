@@ -20,7 +20,7 @@ from hanse.core.warden import claims
 from hanse.core.warden.attempts import ATTEMPT_TRANSITIONS
 from hanse.core.warden.ledger import ORDERED, RUNNING, STOPPING, AttemptRecord
 from hanse.sim.chaos import run_seed
-from hanse.sim.shipped_league import standard_factories
+from hanse.sim.shipped_league import shipped_factories
 
 SEEDS = (*range(24), 30, 37, 72)
 """Together they show every change; if one is missing after a change of the simulator, take more seeds."""
@@ -73,7 +73,7 @@ def changes() -> tuple[set[Change], set[Change]]:
         patch.setattr(claims, "AttemptRecord", WatchedRun)
         patch.setattr(broker, "encode_state", msgspec.msgpack.Encoder(enc_hook=bytes).encode)
         for seed in SEEDS:
-            assert run_seed(seed, standard_factories()).finding is None
+            assert run_seed(seed, shipped_factories()).finding is None
     return seen, set(ATTEMPTS)
 
 

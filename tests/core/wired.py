@@ -207,7 +207,7 @@ class Wired:
         return commands
 
     def _perform_each(self, name: str, command: Effect) -> None:
-        for one in command.each() if isinstance(command, TasksSettled) else (command,):
+        for one in command.expand() if isinstance(command, TasksSettled) else (command,):
             self._perform(name, one)
 
     def _perform(self, name: str, command: Effect) -> None:

@@ -6,15 +6,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from hanse.learn.edge.courses import rule_of  # noqa: E402 - after the check that torch is there
-from hanse.learn.edge.learners import (  # noqa: E402
+from hanse.learn.edge.curriculum import rule_of  # noqa: E402 - after the check that torch is there
+from hanse.learn.edge.net import EdgeNet, NetConfig  # noqa: E402
+from hanse.learn.edge.policy_gradient import (  # noqa: E402
     RIDGE,
     PpoConfig,
     cost_to_go,
     critic_advantage,
     group_advantage,
 )
-from hanse.learn.edge.net import EdgeNet, NetConfig  # noqa: E402
 from hanse.learn.edge.rollout import BACKLOG, backlog_of, collect  # noqa: E402
 from hanse.policy.edge.features import encode  # noqa: E402
 from hanse.policy.edge.priced import shared_room  # noqa: E402

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hanse.live.policy_process.process import SHIPPED, load_network
+from hanse.live.policy_process.process import NETWORK_FILE, load_network
 from hanse.model.advice import (
     Advice,
     AdviceRequest,
@@ -18,16 +18,16 @@ from hanse.model.advice import (
     WaitingGroup,
 )
 from hanse.model.ids import SECOND, JobId
-from hanse.policy.edge import advising
-from hanse.policy.edge.advising import CALLS_MAX, SLOTS_MAX, Scale, advise
-from hanse.policy.edge.network import Network, choose_by_network
+from hanse.policy.edge import advice
+from hanse.policy.edge.advice import CALLS_MAX, SLOTS_MAX, UnitScale, advise
+from hanse.policy.edge.network import EdgeNetwork, choose_by_network
 
-PATH = Path(str(advising.__file__)).with_name(SHIPPED)
+PATH = Path(str(advice.__file__)).with_name(NETWORK_FILE)
 
 
-def shipped() -> Network:
+def shipped() -> EdgeNetwork:
     network = load_network(PATH)
-    assert isinstance(network, Network)
+    assert isinstance(network, EdgeNetwork)
     return network
 
 
@@ -106,10 +106,10 @@ def test_no_size_is_larger_than_a_node() -> None:
 
 
 def test_amounts_are_counted_from_the_least() -> None:
-    cpus = Scale(gpus=False, unit=50, step=1.0)
+    cpus = UnitScale(gpus=False, unit=50, step=1.0)
     assert cpus.amount((400, 0)) == (1, 8)
     assert cpus.room((430, 0))[1] == 8
-    gpus = Scale(gpus=True, unit=2_000, step=1.0)
+    gpus = UnitScale(gpus=True, unit=2_000, step=1.0)
     assert gpus.amount((8_000, 3)) == (4, 3)
     assert gpus.room((7_999, 3)) == (3, 3)
 
@@ -178,12 +178,12 @@ def test_the_work_for_one_answer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         calls += 1
         return choose_by_network(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(advising, "choose_by_network", counted)
+    monkeypatch.setattr(advice, "choose_by_network", counted)
     held = tuple(HeldResources(0, 100, 0, 0, SECOND * n) for n in range(1, 65))
     groups = tuple(group(n, cpu_ladder(0.9, 500, 1_000, 2_000), 1_000) for n in range(1, 33))
-    advice = advise(NETWORK, AdviceRequest((room("c1", 6_400, free=(0, 0)),), groups, held))
+    answer = advise(NETWORK, AdviceRequest((room("c1", 6_400, free=(0, 0)),), groups, held))
     assert 0 < calls <= CALLS_MAX
-    assert 0 < len(advice) <= SLOTS_MAX
+    assert 0 < len(answer) <= SLOTS_MAX
 
 
 def test_a_file_that_is_no_network_is_refused_with_a_reason(tmp_path: Path) -> None:

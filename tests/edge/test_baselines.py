@@ -4,11 +4,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from hanse.policy.edge.optimus_fit import fitted_speed
+from hanse.policy.edge.optimus_fit import fit_speed
 from hanse.policy.edge.view import NONE
 from hanse.sim.edge import setting as settings
 from hanse.sim.edge import speeds
-from hanse.sim.edge.play import Outcome, baseline, play
+from hanse.sim.edge.play import EpisodeOutcome, baseline_player, play
 from hanse.sim.edge.setting import Setting
 from hanse.sim.edge.streams import make_streams
 
@@ -16,10 +16,10 @@ SEEDS = list(range(10))
 BY_INDEX = ("random", "min", "tiresias", "tiresias-elastic", "optimus-published", "optimus")
 
 
-def played(setting: Setting, name: str, seeds: list[int]) -> Outcome:
+def played(setting: Setting, name: str, seeds: list[int]) -> EpisodeOutcome:
     if name in BY_INDEX:
         setting = msgspec.structs.replace(setting, bayes=False)
-    player = baseline(name, setting)
+    player = baseline_player(name, setting)
     assert player is not None
     return play(setting, make_streams(setting, seeds), player)
 
@@ -51,11 +51,11 @@ def test_published_figures_in_distribution(setting: Setting, name: str, mean: fl
 
 
 def test_the_exchanged_axes_of_the_published_fit() -> None:
-    book = speeds.synthetic()
+    book = speeds.synthetic_speeds()
     speed = book.rate * np.sqrt(1.2) + book.base
     sizes = (1, 2, slice(None)), [1, 2, 4, 8, 16]
-    published = fitted_speed(speed, transposed=True)[sizes[0]][sizes[1]]
-    corrected = fitted_speed(speed, transposed=False)[sizes[0]][sizes[1]]
+    published = fit_speed(speed, transposed=True)[sizes[0]][sizes[1]]
+    corrected = fit_speed(speed, transposed=False)[sizes[0]][sizes[1]]
     assert published == pytest.approx([0.214, 0.282, 0.272, 0.194, 0.115], abs=1e-3)
     assert corrected == pytest.approx([0.064, 0.129, 0.256, 0.438, 0.483], abs=1e-3)
 

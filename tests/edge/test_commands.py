@@ -7,13 +7,13 @@ import numpy as np
 from click.testing import CliRunner
 
 from hanse.cli.commands.edge import eval_edge
-from hanse.cli.edge_evaluation import half_width, named
+from hanse.cli.edge_evaluation import half_width, setting_by_name
 from hanse.policy.edge.view import NONE
-from hanse.sim.edge import trained
+from hanse.sim.edge import network_file
 from hanse.sim.edge.observation import observe
-from hanse.sim.edge.play import by_rule
+from hanse.sim.edge.play import priced_player
 from hanse.sim.edge.streams import make_streams
-from hanse.sim.edge.world import World
+from hanse.sim.edge.world import EdgeWorld
 
 
 def test_eval_gives_json_for_common_streams() -> None:
@@ -39,9 +39,9 @@ def test_eval_refuses_an_unknown_policy_and_a_bad_file(tmp_path: Path) -> None:
 
 
 def test_the_shipped_network_is_small_and_says_where_it_comes_from() -> None:
-    path = trained.shipped_path()
+    path = network_file.shipped_path()
     assert path.stat().st_size < 512 * 1024
-    loaded = trained.load_network(path)
+    loaded = network_file.load_network(path)
     assert not isinstance(loaded, str)
     assert loaded[1].measured["iterations"]
     assert loaded[1].recipe["method"] == "crn"
@@ -53,9 +53,9 @@ def test_students_factor() -> None:
 
 
 def test_the_published_observation() -> None:
-    setting = named("syn3")
-    world = World(setting, make_streams(setting, [1, 2]))
-    player = by_rule(setting)
+    setting = setting_by_name("syn3")
+    world = EdgeWorld(setting, make_streams(setting, [1, 2]))
+    player = priced_player(setting)
     for _ in range(25):
         player(world)
     seen = observe(world)

@@ -11,18 +11,18 @@ from hanse.policy.edge.view import NONE, Choice
 from hanse.sim.edge import speeds
 from hanse.sim.edge.setting import Setting
 from hanse.sim.edge.streams import Streams
-from hanse.sim.edge.world import Stepped, World
+from hanse.sim.edge.world import EdgeWorld, StepResult
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.json"))
 
 
-def built(story: dict[str, Any]) -> World:
+def built(story: dict[str, Any]) -> EdgeWorld:
     tasks, clusters = story["tasks"], len(story["capacity"])
     setting = Setting(
         name="golden",
         capacity=tuple((c, g) for c, g in story["capacity"]),
         arrival_rate=1.0,
-        book=speeds.synthetic(),
+        speed_table=speeds.synthetic_speeds(),
         multi=story["multi"],
         corrected=story["corrected"],
         window=story["window"],
@@ -36,7 +36,7 @@ def built(story: dict[str, Any]) -> World:
         connected=connected,
         home=connected.argmax(axis=2),
     )
-    return World(setting, streams)
+    return EdgeWorld(setting, streams)
 
 
 def chosen(round_: dict[str, Any]) -> Choice:
@@ -49,7 +49,7 @@ def chosen(round_: dict[str, Any]) -> Choice:
     )
 
 
-def check(world: World, expect: dict[str, Any], stepped: Stepped | None = None) -> None:
+def check(world: EdgeWorld, expect: dict[str, Any], stepped: StepResult | None = None) -> None:
     s = world.state
     seen = {"time": s.time[0], "slots": s.pend[0], "queued": s.queued[0], "free": s.free[0]}
     if stepped is not None:
@@ -74,7 +74,7 @@ def test_replay(path: Path) -> None:
 
 
 def test_durations_of_the_sensitive_kind() -> None:
-    steps = speeds.durations(speeds.synthetic())
+    steps = speeds.durations(speeds.synthetic_speeds())
     assert steps[1, 2, 1:].tolist() == [21, 10, 7, 5, 4, 4, 3, 3, 3, 2, 2, 2, 2, 2, 2, 2]
     assert (steps[0, 2:, 1:] == 4).all()
     assert np.isinf(steps[:, :2]).all()
@@ -82,6 +82,6 @@ def test_durations_of_the_sensitive_kind() -> None:
 
 
 def test_ten_tenths_take_eleven_steps_unless_corrected() -> None:
-    book = speeds.short_and_long()
+    book = speeds.short_and_long_speeds()
     assert speeds.durations(book)[1, 3, 3] == 11
     assert speeds.durations(book, 1e-9)[1, 3, 3] == 10

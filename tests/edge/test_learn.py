@@ -10,29 +10,29 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from hanse.learn.edge.courses import judges, lesson, rule_of  # noqa: E402 - after the check that torch is there
+from hanse.learn.edge.curriculum import make_iteration, rule_of, validation_names  # noqa: E402 - after the check that torch is there
 from hanse.learn.edge.export import export, load_network  # noqa: E402
-from hanse.learn.edge.learners import (  # noqa: E402
+from hanse.learn.edge.greedy_player import choose_by_net  # noqa: E402
+from hanse.learn.edge.net import FULL_LEAN, NO_LEAN, RULE_COLUMNS, SIZE_LEAN, EdgeNet, NetConfig  # noqa: E402
+from hanse.learn.edge.policy_gradient import (  # noqa: E402
     PpoConfig,
     group_advantage,
-    improve,
     log_and_entropy,
+    update_policy,
 )
-from hanse.learn.edge.net import FULL_LEAN, NO_LEAN, RULES_OWN, SIZE_LEAN, EdgeNet, NetConfig  # noqa: E402
-from hanse.learn.edge.playing import choose_by_net  # noqa: E402
-from hanse.learn.edge.rollout import as_batch, collect, point  # noqa: E402
-from hanse.learn.edge.train import Progress, TrainConfig, Trainer, train  # noqa: E402
+from hanse.learn.edge.rollout import collect, make_batch, run_pointer  # noqa: E402
+from hanse.learn.edge.train import TrainConfig, Trainer, TrainingProgress, train  # noqa: E402
+from hanse.policy.edge.feature_table import RULE_GPUS_COLUMN  # noqa: E402
 from hanse.policy.edge.features import encode  # noqa: E402
-from hanse.policy.edge.network import choose_by_network, heard, local_states, pointed  # noqa: E402
+from hanse.policy.edge.network import choose_by_network, local_states, pointer_logits, read_summaries  # noqa: E402
 from hanse.policy.edge.priced import choose_alone, shared_room  # noqa: E402
-from hanse.policy.edge.shown import GPUS_SHOWN  # noqa: E402
 from hanse.sim.edge import setting as settings  # noqa: E402
-from hanse.sim.edge.coordination import Link, coordinate  # noqa: E402
-from hanse.sim.edge.play import by_rule, play  # noqa: E402
+from hanse.sim.edge.coordination import GossipLink, coordinate  # noqa: E402
+from hanse.sim.edge.network_file import network_player  # noqa: E402
+from hanse.sim.edge.play import play, priced_player  # noqa: E402
 from hanse.sim.edge.setting import Setting  # noqa: E402
 from hanse.sim.edge.streams import make_streams  # noqa: E402
-from hanse.sim.edge.trained import by_network  # noqa: E402
-from hanse.sim.edge.world import World  # noqa: E402
+from hanse.sim.edge.world import EdgeWorld  # noqa: E402
 
 torch.set_num_threads(1)
 SMALL = msgspec.structs.replace(settings.syn3(), tasks_per_cluster=6)
@@ -48,9 +48,9 @@ SHAPES = [
 ]
 
 
-def halfway() -> World:
-    world = World(settings.hetero6(), make_streams(settings.hetero6(), [1, 2, 3]))
-    player = by_rule(settings.hetero6())
+def halfway() -> EdgeWorld:
+    world = EdgeWorld(settings.hetero6(), make_streams(settings.hetero6(), [1, 2, 3]))
+    player = priced_player(settings.hetero6())
     for _ in range(30):
         player(world)
     return world
@@ -99,13 +99,13 @@ def test_logits_equal_torch(tmp_path: Path) -> None:
     features = encode(rule, world.view(), shared_room(world.view()))
     local, task, summary = local_states(loaded[0], features)
     everyone = np.broadcast_to(summary[:, None], (len(summary), 6, *summary.shape[1:]))
-    apart = heard(loaded[0], local, everyone, features.known)
-    assert np.abs(apart - heard(loaded[0], local, summary, features.known)).max() < 1e-5
-    ours, _ = pointed(loaded[0], apart, task, features)
-    batch = as_batch(features)
+    apart = read_summaries(loaded[0], local, everyone, features.known)
+    assert np.abs(apart - read_summaries(loaded[0], local, summary, features.known)).max() < 1e-5
+    ours, _ = pointer_logits(loaded[0], apart, task, features)
+    batch = make_batch(features)
     row, col = torch.nonzero(batch.may_choose.any(dim=2), as_tuple=True)
     with torch.no_grad():
-        theirs = point(net, batch, row, col).logits
+        theirs = run_pointer(net, batch, row, col).logits
     assert np.abs(ours[row.numpy(), col.numpy()] - theirs.numpy()).max() < 1e-5
 
 
@@ -126,7 +126,7 @@ def test_a_network_without_an_encoder_has_nothing_to_gossip_but_its_room(tmp_pat
     assert not isinstance(loaded, str)
     streams, rule = make_streams(SMALL, [1, 2]), rule_of(SMALL)
     heard_of, deaf = (
-        coordinate(SMALL, streams, rule, "gossip", loaded[0], Link(loss=loss)) for loss in (0.0, 1.0)
+        coordinate(SMALL, streams, rule, "gossip", loaded[0], GossipLink(loss=loss)) for loss in (0.0, 1.0)
     )
     alone = coordinate(SMALL, streams, rule, "none", loaded[0])
     assert (deaf.outcome.completion == alone.outcome.completion).all()
@@ -192,7 +192,7 @@ def test_an_untrained_leaning_network_is_the_rule(make: Callable[[], Setting]) -
     torch.manual_seed(9)
     net, setting = EdgeNet(NetConfig(lean=FULL_LEAN)), make()
     rule = rule_of(setting)
-    world = World(setting, make_streams(setting, [4, 5]))
+    world = EdgeWorld(setting, make_streams(setting, [4, 5]))
     started = 0
     for _ in range(60):
         view = world.view()
@@ -211,17 +211,20 @@ def test_a_network_that_is_not_told_the_rules_pick_never_comes_to_see_it(flat: b
     for told in (False, True):
         net = EdgeNet(NetConfig(told=told, flat=flat, encoder="none" if flat else "attention"))
         memory = collect(net, SMALL, make_streams(SMALL, [1, 2]), rule_of(SMALL), torch.Generator())
-        assert memory.batch.task[..., RULES_OWN].any()
+        assert memory.batch.task[..., RULE_COLUMNS].any()
         optimiser = torch.optim.Adam(net.parameters(), lr=1e-3)
         gain = np.linspace(-1.0, 1.0, len(memory.episode))
-        improve(net, optimiser, memory, gain, PpoConfig(), torch.Generator())
+        update_policy(net, optimiser, memory, gain, PpoConfig(), torch.Generator())
         bare = msgspec.structs.replace(memory.batch, task=memory.batch.task.clone())
-        bare.task[..., RULES_OWN] = 0.0
+        bare.task[..., RULE_COLUMNS] = 0.0
         row, col = torch.nonzero(bare.may_choose.any(dim=2), as_tuple=True)
         with torch.no_grad():
             seen.append(
                 float(
-                    (point(net, memory.batch, row, col).logits - point(net, bare, row, col).logits)
+                    (
+                        run_pointer(net, memory.batch, row, col).logits
+                        - run_pointer(net, bare, row, col).logits
+                    )
                     .abs()
                     .max()
                 )
@@ -258,12 +261,12 @@ def test_sizes_that_are_the_rules_are_neither_drawn_nor_learned() -> None:
     flat = np.array([rule.gpus[:, c, g] for c, g in room])
     gpus = decided.gpus[took].numpy() + 1
     assert (flat == gpus[:, None]).any(axis=1).all(), "a size that the rule gives to no kind in this room"
-    assert (torch.round(raw[:, GPUS_SHOWN] * 16) == torch.from_numpy(gpus)).all()
+    assert (torch.round(raw[:, RULE_GPUS_COLUMN] * 16) == torch.from_numpy(gpus)).all()
     assert not decided.log_size.any()
     before = {name: value.clone() for name, value in net.state_dict().items()}
     optimiser = torch.optim.Adam(net.parameters(), lr=1e-3)
     gain = np.linspace(-1.0, 1.0, len(memory.episode))
-    improve(net, optimiser, memory, gain, PpoConfig(), torch.Generator())
+    update_policy(net, optimiser, memory, gain, PpoConfig(), torch.Generator())
     changed = {name for name, value in net.state_dict().items() if not torch.equal(value, before[name])}
     assert {"point.weight", "pass_point.weight", "task_in.weight"} <= changed
     assert not changed & {"cpus.weight", "gpus.weight", "lean"}
@@ -274,7 +277,7 @@ def test_the_setting_that_is_trained_for_gets_a_larger_share_of_late_lessons() -
     shares = []
     for first in (0, 60):
         names = [
-            lesson(
+            make_iteration(
                 settings.syn3(), "randomised", 1, number, 1, 12, base_share=plan.base_share[first > 0]
             ).setting.name
             for number in range(first, first + 40)
@@ -291,8 +294,8 @@ def test_the_last_iteration_is_judged_once() -> None:
     trainer = Trainer(plan)
     trainer.base = SMALL
     small = msgspec.structs.replace(settings.hetero6(), tasks_per_cluster=1)
-    plain = play(small, make_streams(small, [1]), by_rule(small)).mean
-    trainer._judged = {name: (small, [1], plain) for name in judges("fixed")}
+    plain = play(small, make_streams(small, [1]), priced_player(small)).mean
+    trainer._validation_cache = {name: (small, [1], plain) for name in validation_names("fixed")}
     judged: list[int] = []
     judge = trainer.validate
 
@@ -306,24 +309,26 @@ def test_the_last_iteration_is_judged_once() -> None:
 
 
 def test_what_a_course_does_not_teach_does_not_choose_among_its_iterations() -> None:
-    assert judges("randomised") == judges("fixed") == ("syn3", "hetero6")
-    assert judges("wide") == ("syn3", "hetero6", "bench")
+    assert validation_names("randomised") == validation_names("fixed") == ("syn3", "hetero6")
+    assert validation_names("wide") == ("syn3", "hetero6", "bench")
 
 
 def test_drawn_clusters_have_a_small_one_among_them() -> None:
-    drawn = [lesson(settings.syn3(), "randomised", 1, number, 1, 12, 0.9).setting for number in range(30)]
+    drawn = [
+        make_iteration(settings.syn3(), "randomised", 1, number, 1, 12, 0.9).setting for number in range(30)
+    ]
     assert all(one.capacity[0][1] in {4, 8} for one in drawn)
     assert {one.clusters for one in drawn} == {3, 4, 5}
     assert {one.capacity[0][1] for one in drawn} == {4, 8}
 
 
 def test_a_lesson_of_every_sort_can_be_played() -> None:
-    sorts = [lesson(settings.syn3(), "wide", 1, 3, 1, 12, drawn) for drawn in (0.1, 0.55, 0.95)]
+    sorts = [make_iteration(settings.syn3(), "wide", 1, 3, 1, 12, drawn) for drawn in (0.1, 0.55, 0.95)]
     assert [one.setting.name for one in sorts] == ["syn3", "bench", "randomised"]
     for one in sorts:
         small = msgspec.structs.replace(one.setting, tasks_per_cluster=8)
-        assert play(small, make_streams(small, [1, 2]), by_rule(small), 5_000).mean.min() >= 1.0
-    assert not sorts[1].setting.book.rate.any()
+        assert play(small, make_streams(small, [1, 2]), priced_player(small), 5_000).mean.min() >= 1.0
+    assert not sorts[1].setting.speed_table.rate.any()
 
 
 def test_a_short_warm_start_learns_to_pass_and_to_size(tmp_path: Path) -> None:
@@ -335,7 +340,7 @@ def test_a_short_warm_start_learns_to_pass_and_to_size(tmp_path: Path) -> None:
     loaded = load_network(tmp_path / "net.npz")
     assert not isinstance(loaded, str)
     setting = settings.syn3()
-    outcome = play(setting, make_streams(setting, [1, 2]), by_network(loaded[0], rule_of(setting)))
+    outcome = play(setting, make_streams(setting, [1, 2]), network_player(loaded[0], rule_of(setting)))
     assert outcome.mean.mean() < 5.0
 
 
@@ -351,9 +356,9 @@ def test_a_run_reports_and_stops_at_its_cpu_limit(tmp_path: Path) -> None:
     )
     trainer = Trainer(config)
     trainer.base = SMALL
-    trainer._judged = {}
+    trainer._validation_cache = {}
     trainer.validate = lambda: 1.0  # type: ignore[method-assign]  # two published settings would take a minute
-    seen: list[Progress] = []
+    seen: list[TrainingProgress] = []
     train(trainer, seen.append, tmp_path / "run.pt")
     assert [one.iteration for one in seen] == [1]
     assert Trainer.load(tmp_path / "run.pt").iteration == 1
@@ -361,9 +366,9 @@ def test_a_run_reports_and_stops_at_its_cpu_limit(tmp_path: Path) -> None:
 
 def test_the_best_iteration_is_kept_and_not_the_last(tmp_path: Path) -> None:
     small = msgspec.structs.replace(settings.hetero6(), tasks_per_cluster=2)
-    plain = play(small, make_streams(small, [1, 2]), by_rule(small)).mean
+    plain = play(small, make_streams(small, [1, 2]), priced_player(small)).mean
     trainer = Trainer(TrainConfig(course="fixed", warm_start=False))
-    trainer._judged = {name: (small, [1, 2], plain) for name in judges("fixed")}
+    trainer._validation_cache = {name: (small, [1, 2], plain) for name in validation_names("fixed")}
     trainer.iteration = 3
     assert trainer.validate() == trainer.best
     best = {name: value.clone() for name, value in trainer.averaged.state_dict().items()}
@@ -384,7 +389,7 @@ def test_a_run_that_is_cut_short_keeps_its_plan_of_the_learning_rate() -> None:
     trainer = Trainer(plan)
     trainer.base = SMALL
     trainer.validate = lambda: 1.0  # type: ignore[method-assign]  # two published settings would take a minute
-    seen: list[Progress] = []
+    seen: list[TrainingProgress] = []
     train(trainer, seen.append)
     assert [one.iteration for one in seen] == [1, 2]
     rates = [group["lr"] for group in trainer.optimiser.param_groups]
@@ -405,8 +410,8 @@ def test_entropy_is_worth_less_and_less() -> None:
 
 
 def test_a_lesson_depends_on_seed_and_iteration_alone() -> None:
-    one = lesson(settings.syn3(), "randomised", 7, 11, 4)
-    other = lesson(settings.syn3(), "randomised", 7, 11, 4)
+    one = make_iteration(settings.syn3(), "randomised", 7, 11, 4)
+    other = make_iteration(settings.syn3(), "randomised", 7, 11, 4)
     assert one.setting.capacity == other.setting.capacity
     assert (one.streams.arrival == other.streams.arrival).all()
     assert (one.streams.seed.reshape(-1, 4) == one.streams.seed.reshape(-1, 4)[:, :1]).all()

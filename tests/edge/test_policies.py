@@ -6,23 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hanse.policy.edge import beliefs
+from hanse.policy.edge import duration_estimates
 from hanse.policy.edge.conflict import bayes_score, winners
 from hanse.policy.edge.priced import PricedRule, Prices, compile_rule
-from hanse.policy.edge.sizing import ElasticTask, Room, RunningTask, size_elastic
+from hanse.policy.edge.sizing import ClusterRoom, ElasticTask, RunningTask, size_elastic
 from hanse.policy.edge.view import NONE
 from hanse.sim.edge import setting as settings
 from hanse.sim.edge import speeds
-from hanse.sim.edge.coordination import Link, coordinate
-from hanse.sim.edge.learning import learning_curve
-from hanse.sim.edge.play import by_rule, play, true_durations
-from hanse.sim.edge.searching import by_search
+from hanse.sim.edge.coordination import GossipLink, coordinate
+from hanse.sim.edge.online_durations import learning_curve
+from hanse.sim.edge.play import play, priced_player, true_durations
+from hanse.sim.edge.search_players import search_player
 from hanse.sim.edge.streams import make_streams
 
 
 def rule_of(prices: Prices | None = None) -> PricedRule:
     setting = settings.syn3()
-    return compile_rule(true_durations(setting), setting.book.minimum, prices or Prices())
+    return compile_rule(true_durations(setting), setting.speed_table.minimum, prices or Prices())
 
 
 @given(st.floats(0.0, 0.5), st.floats(0.0, 0.3), st.integers(0, 16), st.integers(0, 16), st.integers(0, 1))
@@ -71,11 +71,11 @@ def test_headroom_and_preference_both_count() -> None:
 def test_joined_beliefs_are_the_beliefs_of_all_tasks() -> None:
     rng = np.random.default_rng(1)
     columns = [rng.integers(0, 2, 40), np.full(40, 2), rng.integers(1, 17, 40), rng.integers(2, 20, 40)]
-    none = beliefs.unknowing(2, (16, 16))
-    together = beliefs.with_completed(none, *columns)
-    apart = beliefs.joined(
-        beliefs.with_completed(none, *(column[:15] for column in columns)),
-        beliefs.with_completed(none, *(column[15:] for column in columns)),
+    none = duration_estimates.no_observations(2, (16, 16))
+    together = duration_estimates.with_completed(none, *columns)
+    apart = duration_estimates.merge(
+        duration_estimates.with_completed(none, *(column[:15] for column in columns)),
+        duration_estimates.with_completed(none, *(column[15:] for column in columns)),
     )
     assert (together.total == apart.total).all()
     assert (together.count == apart.count).all()
@@ -83,19 +83,23 @@ def test_joined_beliefs_are_the_beliefs_of_all_tasks() -> None:
 
 def test_beliefs_start_at_the_prior_and_end_at_the_mean() -> None:
     minimum = np.array([[2, 1]])
-    none = beliefs.unknowing(1, (16, 16))
-    assert beliefs.believed_durations(none, minimum)[0, 2, 5] == pytest.approx(3.0)
+    none = duration_estimates.no_observations(1, (16, 16))
+    assert duration_estimates.estimate_durations(none, minimum)[0, 2, 5] == pytest.approx(3.0)
     kind, size = np.zeros(400, dtype=np.int64), np.full(400, 4)
-    seen = beliefs.with_completed(none, kind, np.full(400, 2), size, np.full(400, 7))
-    assert beliefs.believed_durations(seen, minimum)[0, 2, 4] == pytest.approx(7.0, abs=0.01)
-    assert np.isinf(beliefs.believed_durations(seen, minimum)[0, 1, 4])
+    seen = duration_estimates.with_completed(none, kind, np.full(400, 2), size, np.full(400, 7))
+    assert duration_estimates.estimate_durations(seen, minimum)[0, 2, 4] == pytest.approx(7.0, abs=0.01)
+    assert np.isinf(duration_estimates.estimate_durations(seen, minimum)[0, 1, 4])
 
 
 def test_a_falling_curve_is_fitted_to_what_was_seen() -> None:
-    none = beliefs.unknowing(1, (16, 16))
+    none = duration_estimates.no_observations(1, (16, 16))
     gpus = np.array([1, 2, 4, 8] * 5)
-    seen = beliefs.with_completed(none, np.zeros(20, dtype=np.int64), np.full(20, 2), gpus, 2 + 16 // gpus)
-    assert beliefs.believed_durations(seen, np.array([[2, 1]]))[0, 2, 16] == pytest.approx(3.0, abs=0.05)
+    seen = duration_estimates.with_completed(
+        none, np.zeros(20, dtype=np.int64), np.full(20, 2), gpus, 2 + 16 // gpus
+    )
+    assert duration_estimates.estimate_durations(seen, np.array([[2, 1]]))[0, 2, 16] == pytest.approx(
+        3.0, abs=0.05
+    )
 
 
 def test_learned_durations_reach_the_rule() -> None:
@@ -107,8 +111,8 @@ def test_learned_durations_reach_the_rule() -> None:
 def test_search_with_the_true_future_beats_the_rule() -> None:
     setting = settings.syn3()
     streams = make_streams(setting, list(range(600, 606)))
-    found = play(setting, streams, by_search(rule_of(), setting, futures=0, horizon=12), rounds_max=2_000)
-    assert found.mean.mean() < play(setting, streams, by_rule(setting)).mean.mean()
+    found = play(setting, streams, search_player(rule_of(), setting, futures=0, horizon=12), rounds_max=2_000)
+    assert found.mean.mean() < play(setting, streams, priced_player(setting)).mean.mean()
 
 
 def test_the_live_call_explains_itself() -> None:
@@ -117,7 +121,7 @@ def test_the_live_call_explains_itself() -> None:
         ElasticTask(task=8, kind=0, waited=2),
         ElasticTask(task=9, kind=1, waited=0, reach=(0,)),
     )
-    rooms = (Room(capacity=(16, 16), free=(16, 3)), Room(capacity=(16, 16), free=(16, 16)))
+    rooms = (ClusterRoom(capacity=(16, 16), free=(16, 3)), ClusterRoom(capacity=(16, 16), free=(16, 16)))
     answer = size_elastic(tasks, (RunningTask(kind=1, cpus=2, gpus=10, elapsed=1),), rooms, rule_of())
     assert (answer.task, answer.cpus, answer.gpus, answer.policy) == (8, 2, 1, "priced")
     assert answer.duration == 4
@@ -134,7 +138,7 @@ def test_the_live_call_explains_itself() -> None:
 
 def test_a_better_offer_elsewhere_is_left_to_the_other() -> None:
     task = ElasticTask(task=1, kind=1, waited=0, reach=(0, 1))
-    here, there = Room((16, 16), (16, 5)), Room((16, 16), (16, 16))
+    here, there = ClusterRoom((16, 16), (16, 5)), ClusterRoom((16, 16), (16, 16))
     left = size_elastic((task,), (), (here, there), rule_of())
     assert left.task is None
     assert "better offer" in left.passed_over[0][1]
@@ -158,9 +162,9 @@ def test_the_more_is_shared_the_fewer_conflicts() -> None:
 def test_lost_gossip_is_no_gossip() -> None:
     setting = settings.syn3()
     streams = make_streams(setting, [1, 2])
-    deaf = coordinate(setting, streams, rule_of(), "gossip", link=Link(loss=1.0))
+    deaf = coordinate(setting, streams, rule_of(), "gossip", link=GossipLink(loss=1.0))
     none = coordinate(setting, streams, rule_of(), "none")
-    late = coordinate(setting, streams, rule_of(), "gossip", link=Link(delay_steps=2))
+    late = coordinate(setting, streams, rule_of(), "gossip", link=GossipLink(delay_steps=2))
     assert (deaf.outcome.completion == none.outcome.completion).all()
     assert (late.outcome.completion != none.outcome.completion).any()
 
@@ -178,8 +182,8 @@ def test_a_users_table() -> None:
 
 
 def test_the_test_bed_shape_is_not_monotone_in_gpus_alone() -> None:
-    steps = 1 / speeds.bench_shaped().base[0, 2, 1:]
+    steps = 1 / speeds.bench_speeds().base[0, 2, 1:]
     assert steps[1] < steps[0]
     assert steps[7] > 2 * steps[1]
-    many_cpus = 1 / speeds.bench_shaped().base[0, 16, 1:]
+    many_cpus = 1 / speeds.bench_speeds().base[0, 16, 1:]
     assert many_cpus[3] < steps[3]

@@ -6,42 +6,50 @@ import msgspec
 import numpy as np
 from click.testing import CliRunner
 
-from hanse.cli import edge_report, edge_trained
+from hanse.cli import edge_network_evaluation, edge_report
 from hanse.cli.commands.edge import report_edge
-from hanse.cli.edge_evaluation import named
+from hanse.cli.edge_evaluation import setting_by_name
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "results" / "edge.md"
-TRAINED = ROOT / edge_trained.TRAINED
+TRAINED = ROOT / edge_network_evaluation.TRAINED_FOLDER
 CPU_SECONDS_MAX = 900.0
 
 
-def place(rule: list[float], *, bound: bool = False, home: bool = False) -> edge_trained.Case:
-    made = edge_trained.case("here", msgspec.structs.replace(named("syn3"), tasks_per_cluster=1), 2)
-    return msgspec.structs.replace(made, plain=np.array(rule), bound=bound, home=home)
+def place(
+    rule: list[float], *, bound: bool = False, home: bool = False
+) -> edge_network_evaluation.EvaluationCase:
+    made = edge_network_evaluation.make_case(
+        "here", msgspec.structs.replace(setting_by_name("syn3"), tasks_per_cluster=1), 2
+    )
+    return msgspec.structs.replace(made, rule_means=np.array(rule), is_bounded=bound, is_trained_setting=home)
 
 
 def test_a_bar_is_judged_by_its_own_figures() -> None:
     here = place([3.7, 3.6], home=True)
-    good = edge_trained.verdict(here, ["1", "2"], np.array([3.55, 3.58]))
+    good = edge_network_evaluation.verdict_sentences(here, ["1", "2"], np.array([3.55, 3.58]))
     assert [line.count("held") for line in good] == [1, 1]
     assert not any("missed" in line for line in good)
-    mixed = edge_trained.verdict(here, ["1", "2"], np.array([3.50, 3.66]))
+    mixed = edge_network_evaluation.verdict_sentences(here, ["1", "2"], np.array([3.50, 3.66]))
     assert "held" in mixed[0]
     assert "not so: seed 2" in mixed[0]
     assert "not so: seed 2" in mixed[1]
-    bad = edge_trained.verdict(here, ["1", "2"], np.array([3.60, 3.72]))
+    bad = edge_network_evaluation.verdict_sentences(here, ["1", "2"], np.array([3.60, 3.72]))
     assert all("missed" in line for line in bad)
 
 
 def test_the_worst_seed_is_what_counts_where_nobody_was_trained() -> None:
     seeds = np.array([3.0, 3.05, 3.1])
-    (held,) = edge_trained.verdict(place([3.05, 3.05], bound=True), ["1", "2", "3"], seeds)
-    (missed,) = edge_trained.verdict(place([3.0, 3.0], bound=True), ["1", "2", "3"], seeds)
+    (held,) = edge_network_evaluation.verdict_sentences(
+        place([3.05, 3.05], bound=True), ["1", "2", "3"], seeds
+    )
+    (missed,) = edge_network_evaluation.verdict_sentences(
+        place([3.0, 3.0], bound=True), ["1", "2", "3"], seeds
+    )
     assert "held" in held
     assert "seed 3 with +1.6 %" in held
     assert "missed" in missed
-    assert edge_trained.verdict(place([1.0, 1.0]), ["1", "2", "3"], seeds) == []
+    assert edge_network_evaluation.verdict_sentences(place([1.0, 1.0]), ["1", "2", "3"], seeds) == []
 
 
 def test_sections_that_are_not_asked_for_stay_as_they_were() -> None:
@@ -63,18 +71,18 @@ def test_an_unknown_section_is_refused(tmp_path: Path) -> None:
 
 def test_the_page_has_every_section_and_every_trained_file() -> None:
     text = PAGE.read_text()
-    report = edge_report.Report(20, TRAINED, lambda _: None)
+    report = edge_report.EdgeReport(20, TRAINED, lambda _: None)
     assert tuple(report.sections()) == edge_report.SECTIONS
     headings = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
     assert headings == [heading for heading, _ in report.sections().values()]
-    seeds = [name for name, _, _ in edge_trained.load_all(TRAINED, "seed-")]
+    seeds = [name for name, _, _ in edge_network_evaluation.load_all(TRAINED, "seed-")]
     assert "| " + " | ".join(f"seed {name}" for name in seeds) + " | worst |" in text
-    for name, _, _ in edge_trained.load_all(TRAINED, "ablation-"):
+    for name, _, _ in edge_network_evaluation.load_all(TRAINED, "ablation-"):
         assert f"\n| {name} | " in text, name
 
 
 def test_the_training_seeds_differ_in_nothing_but_their_seed() -> None:
-    files = edge_trained.load_all(TRAINED, "seed-")
+    files = edge_network_evaluation.load_all(TRAINED, "seed-")
     assert len(files) > 1
     assert [name for name, _, _ in files] == [str(about.recipe["seed"]) for _, _, about in files]
     recipes = [{**about.recipe, "seed": 0} for _, _, about in files]
@@ -85,8 +93,8 @@ def test_the_training_seeds_differ_in_nothing_but_their_seed() -> None:
 
 
 def test_the_ablations_are_of_one_seed_and_length() -> None:
-    files = edge_trained.load_all(TRAINED, "ablation-")
-    assert all(name in edge_trained.ABLATIONS for name, _, _ in files)
+    files = edge_network_evaluation.load_all(TRAINED, "ablation-")
+    assert all(name in edge_network_evaluation.ABLATIONS for name, _, _ in files)
     lengths = {
         (about.recipe["seed"], about.recipe["iterations"], about.measured["iterations"])
         for _, _, about in files

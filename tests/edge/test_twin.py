@@ -11,7 +11,7 @@ from hanse.sim.edge import setting as settings
 from hanse.sim.edge.observation import observe
 from hanse.sim.edge.setting import Setting
 from hanse.sim.edge.streams import make_streams
-from hanse.sim.edge.world import World
+from hanse.sim.edge.world import EdgeWorld
 
 BENCH = Path(__file__).parents[2] / "bench"
 
@@ -30,7 +30,7 @@ CROWDED = msgspec.structs.replace(settings.hetero6(), name="crowded", arrival_ra
 @pytest.mark.parametrize("setting", [settings.syn3(), settings.hetero6(), CROWDED], ids=lambda s: s.name)
 def test_arrays_and_twin_agree(setting: Setting, edge: ModuleType) -> None:
     seeds = [11, 12, 13]
-    world = World(setting, make_streams(setting, seeds))
+    world = EdgeWorld(setting, make_streams(setting, seeds))
     twins = [edge.PlainEpisode(setting, seed) for seed in seeds]
     queued = 0
     for number in range(260):

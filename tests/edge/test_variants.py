@@ -8,20 +8,20 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from hanse.policy.edge.baselines import choose_random
-from hanse.policy.edge.draws import mixed
+from hanse.policy.edge.keyed_random import derive_key
 from hanse.policy.edge.view import NONE
 from hanse.sim.edge import setting as settings
-from hanse.sim.edge.play import by_rule, play
+from hanse.sim.edge.play import play, priced_player
 from hanse.sim.edge.setting import Variants
 from hanse.sim.edge.streams import make_streams
-from hanse.sim.edge.world import World
+from hanse.sim.edge.world import EdgeWorld
 
 SEEDS = list(range(40, 60))
 
 
 def mean_with(variants: Variants) -> float:
     setting = msgspec.structs.replace(settings.syn3(), variants=variants, arrival_rate=2.0)
-    return float(play(setting, make_streams(setting, SEEDS), by_rule(setting)).mean.mean())
+    return float(play(setting, make_streams(setting, SEEDS), priced_player(setting)).mean.mean())
 
 
 def test_each_burden_costs_time() -> None:
@@ -43,14 +43,14 @@ def test_deadlines_are_counted() -> None:
     tight = msgspec.structs.replace(settings.syn3(), variants=Variants(deadline_slack=1.0))
     loose = msgspec.structs.replace(settings.syn3(), variants=Variants(deadline_slack=4.0))
     streams = make_streams(tight, SEEDS)
-    assert play(tight, streams, by_rule(tight)).late.mean() > 0.2
-    assert play(loose, streams, by_rule(loose)).late.mean() < 0.05
+    assert play(tight, streams, priced_player(tight)).late.mean() > 0.2
+    assert play(loose, streams, priced_player(loose)).late.mean() < 0.05
 
 
 def test_preempted_tasks_keep_their_checkpoint() -> None:
     setting = msgspec.structs.replace(settings.syn3(), variants=Variants(checkpoint_loss=0.1))
-    world = World(setting, make_streams(setting, [1]))
-    player = by_rule(setting)
+    world = EdgeWorld(setting, make_streams(setting, [1]))
+    player = priced_player(setting)
     while not (world.state.progress > 0.3).any():
         player(world)
     running = world.state.run != NONE
@@ -89,8 +89,8 @@ def test_room_and_tasks_are_conserved(
         variants=Variants(failure_rate=failure, locality_steps=1),
     )
     streams = make_streams(setting, [seed, seed + 1])
-    world = World(setting, streams)
-    key = mixed(streams.seed.astype(np.uint64)[:, None], np.arange(len(capacity))[None])
+    world = EdgeWorld(setting, streams)
+    key = derive_key(streams.seed.astype(np.uint64)[:, None], np.arange(len(capacity))[None])
     for round_ in range(120):
         s = world.state
         held = s.run_size.sum(axis=2)
@@ -108,5 +108,10 @@ def test_room_and_tasks_are_conserved(
                 assert streams.connected[e, seen, n].all()
         view = world.view()
         world.step(
-            choose_random(view, setting.book.minimum, setting.book.limit, mixed(key, np.full((1, 1), round_)))
+            choose_random(
+                view,
+                setting.speed_table.minimum,
+                setting.speed_table.limit,
+                derive_key(key, np.full((1, 1), round_)),
+            )
         )

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hanse.sim.scripts.golden_script import play
-from hanse.sim.shipped_league import standard_factories
+from hanse.sim.scripts.golden_script import run_script
+from hanse.sim.shipped_league import shipped_factories
 
 STORIES = sorted(Path(__file__).parent.glob("*.txt"))
 
@@ -17,7 +17,7 @@ STORIES = sorted(Path(__file__).parent.glob("*.txt"))
 @pytest.mark.parametrize("path", STORIES, ids=[path.stem for path in STORIES])
 def test_story(path: Path) -> None:
     written = path.read_text(encoding="utf-8")
-    played = play(written, standard_factories())
+    played = run_script(written, shipped_factories())
     if os.environ.get("HANSE_REWRITE") == "1":
         path.write_text(played, encoding="utf-8")
     else:

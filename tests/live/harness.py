@@ -15,10 +15,10 @@ from typing import Any, Self
 import msgspec
 import yaml
 
-from hanse.cli.embedded.league_setup import PERSON, certify, found, with_ports
+from hanse.cli.embedded.league_setup import PERSON, certify, create_league, with_ports
 from hanse.cli.embedded.member_start import start_member
-from hanse.client.transport import OnePiece
-from hanse.live.config.league import BrokerEntry, ClusterEntry, League, RunnerEntry
+from hanse.client.transport import SingleRecordConnection
+from hanse.live.config.league import BrokerEntry, ClusterEntry, LeagueConfig, RunnerEntry
 from hanse.live.config.league_file import league_from_data
 from hanse.security.credentials import Credentials
 from hanse.security.home import Home
@@ -67,7 +67,9 @@ class Door:
     def raw(self, verb: str, path: str, body: object = None) -> tuple[int, bytes]:
         """One request; ``OSError`` if the member is not there."""
         if self._connection is None:
-            self._connection = OnePiece(self._host, self._port, context=self._context, timeout=self._seconds)
+            self._connection = SingleRecordConnection(
+                self._host, self._port, context=self._context, timeout=self._seconds
+            )
         try:
             self._connection.request(verb, path, None if body is None else msgspec.json.encode(body))
             answer = self._connection.getresponse()
@@ -100,10 +102,10 @@ class LiveLeague:
         self, directory: Path, description: str, digests: bool = False, place: Place = at_home
     ) -> None:
         league = league_from_data(yaml.safe_load(description))
-        assert isinstance(league, League), league
+        assert isinstance(league, LeagueConfig), league
         self.home = Home(directory)
         self.league = with_ports(league)
-        certify(self.home, self.league, found(self.home, self.league))
+        certify(self.home, self.league, create_league(self.home, self.league))
         self.credentials = Credentials(self.home.person(PERSON))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.doors: dict[str, Door] = {}

@@ -155,21 +155,21 @@ class _Pass:
 def knock(address: tuple[str, int]) -> None:
     """Somebody who is no worker: garbage, silence, and TLS without a key."""
     from hanse.sdk.workers import secure_channel
-    from hanse.sdk.workers.worker_protocol import Hello, Splitter, frame
+    from hanse.sdk.workers.worker_protocol import FrameDecoder, Hello, encode_frame
 
     with socket.create_connection(address) as garbage:
         garbage.sendall(b"GET / HTTP/1.0\r\n\r\n")
         while garbage.recv(100):  # an alert, perhaps; then the end
             pass
     with socket.create_connection(address, 10) as stranger:
-        sealed = secure_channel.Sealed(secure_channel.hand_context(), server=False)
-        while not sealed.shaken():
-            stranger.sendall(sealed.out())
+        sealed = secure_channel.TlsSession(secure_channel.worker_context(), server=False)
+        while not sealed.do_handshake():
+            stranger.sendall(sealed.take_output())
             sealed.feed(stranger.recv(1 << 16))
-        stranger.sendall(sealed.out())
-        while not list(Splitter().feed(sealed.take())):
+        stranger.sendall(sealed.take_output())
+        while not list(FrameDecoder().feed(sealed.read())):
             sealed.feed(stranger.recv(1 << 16))
         hello = Hello(b"n" * 32, b"p" * 32, "1-0", 0, 1, "north", "0", 1, "3.11")
-        sealed.seal(frame(hello))
-        stranger.sendall(sealed.out())
+        sealed.write(encode_frame(hello))
+        stranger.sendall(sealed.take_output())
         assert stranger.recv(1 << 16) == b""  # hung up: no welcome, nothing else

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from hanse.cli.main import hanse
 from hanse.live.backup import BackupError, back_up, restore
 from hanse.live.journal.repair import verify
-from hanse.live.recovery import LOSSES
+from hanse.live.recovery import LOST_RECORDS_FILE
 from tests.live.harness import QUICK, WAIT_SECONDS_MAX, LiveLeague, open_directory, running
 
 LEAGUE = yaml.safe_dump(
@@ -124,7 +124,7 @@ def test_a_member_that_is_known_to_have_had_more_is_left_as_one_that_lost_record
         done = call(league, "restore", directory / "b1.backup")
         assert done.exit_code == 0, done.output
         assert "it will not start under this name" in done.output
-        assert (league.home.member("b1") / LOSSES).exists()
+        assert (league.home.member("b1") / LOST_RECORDS_FILE).exists()
         assert (league.home.path / "b1.before-restore-1" / "reached.json").exists()
         refused(league, "b1", "has lost records")
         assert league.wait(job, "b2")["state"] == "succeeded"

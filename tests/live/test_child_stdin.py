@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from hanse.live.child_stdin import child_input
+from hanse.live.child_stdin import open_child_stdin
 
 RUN = pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 MUCH = os.urandom(1 << 20)
@@ -18,7 +18,7 @@ Run = Callable[[Coroutine[Any, Any, bytes]], bytes]
 
 
 async def told_by(program: str, data: bytes) -> bytes:
-    with child_input(data) as stdin:
+    with open_child_stdin(data) as stdin:
         process = await asyncio.create_subprocess_exec(program, stdin=stdin, stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
     assert process.returncode == 0

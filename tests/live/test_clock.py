@@ -45,4 +45,4 @@ def test_a_damaged_memory_counts_as_none(tmp_path: Path) -> None:
 
 def test_instants_translate_to_the_clock_that_every_process_reads() -> None:
     clock = Clock(offset=123)
-    assert clock.boottime(1_000) == 877
+    assert clock.to_boottime(1_000) == 877

@@ -10,9 +10,9 @@ from click.testing import CliRunner, Result
 
 from hanse.cli.embedded.league_setup import certify, with_ports
 from hanse.cli.main import hanse
-from hanse.live.config.league import League
+from hanse.live.config.league import LeagueConfig
 from hanse.live.config.league_file import league_from_data, load, store
-from hanse.live.membership.league_file_diff import with_retired
+from hanse.live.membership.league_file_diff import retire_member
 from hanse.security.certificate_authority import Authority
 from tests.live.commands import Hand, commands_on, jobs_end
 from tests.live.harness import QUICK, LiveLeague, open_directory, running, stop_launchers
@@ -36,9 +36,9 @@ def described(brokers: list[dict[str, Any]], clusters: list[dict[str, Any]]) -> 
 def extend_by_hand(league: LiveLeague, lost: str, description: str) -> None:
     """Stop all members, give them the next version of the file with a new broker at the end, and start."""
     wished = league_from_data(yaml.safe_load(description))
-    assert isinstance(wished, League), wished
+    assert isinstance(wished, LeagueConfig), wished
     known, newcomer = load(league.home.league_file), with_ports(wished).brokers[-1]
-    after = with_retired(known, lost)
+    after = retire_member(known, lost)
     assert after is not None
     version = known.version + 1
     league.league = msgspec.structs.replace(after, brokers=(*after.brokers, newcomer), version=version)

@@ -64,8 +64,8 @@ def live() -> Iterator[LiveLeague]:
 @pytest.fixture(scope="module")
 def pool(live: LiveLeague) -> Iterator[hanse.Executor]:
     python = an_open_interpreter()
-    with hanse.Executor(hands=2, python=python, job={"env": {"PYTHONPATH": PATHS}}) as executor:
-        assert executor.wait_for_hands(2, SECONDS_MAX)
+    with hanse.Executor(max_workers=2, python=python, job={"env": {"PYTHONPATH": PATHS}}) as executor:
+        assert executor.wait_for_workers(2, SECONDS_MAX)
         yield executor
 
 
@@ -80,7 +80,7 @@ def test_calls_are_made_by_an_id_without_an_account(pool: hanse.Executor) -> Non
 
 
 def test_large_values_travel_by_file_between_two_users(pool: hanse.Executor) -> None:
-    spool = pool._spool
+    spool = pool._store
     assert spool is not None
     data = np.arange(1_000_000, dtype=np.int64)
     assert np.array_equal(pool.submit(sdk_calls.doubled, data).result(SECONDS_MAX), 2 * data)
@@ -101,7 +101,7 @@ def test_a_dead_hand_costs_a_retry(pool: hanse.Executor) -> None:
         assert pool.submit(sdk_calls.dies_once, flag).result(SECONDS_MAX) == "second"
         assert Path(flag).stat().st_uid in IDS
     lost = pool.submit(os._exit, 9)
-    with pytest.raises(hanse.HandLostError, match="exit code 9"):
+    with pytest.raises(hanse.WorkerLostError, match="exit code 9"):
         lost.result(SECONDS_MAX)
     assert pool.submit(abs, -1).result(SECONDS_MAX) == 1
 
@@ -120,8 +120,8 @@ def test_an_interpreter_that_nobody_may_run_is_told(live: LiveLeague) -> None:
         python = closed / "python"
         python.symlink_to(sys.executable)
         with (
-            hanse.Executor(hands=1, python=str(python)) as executor,
-            pytest.raises(hanse.NoHandsError) as caught,
+            hanse.Executor(max_workers=1, python=str(python)) as executor,
+            pytest.raises(hanse.NoWorkersError) as caught,
         ):
             executor.submit(abs, -1).result(SECONDS_MAX)
     assert "Permission denied" in str(caught.value)

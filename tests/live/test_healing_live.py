@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from hanse.live.rpc.peer_permissions import Peer
-from hanse.live.rpc.socket_options import unheard
+from hanse.live.rpc.socket_options import is_silent
 from hanse.live.rpc.transport import Transport
 from hanse.model.messages import Ack, Envelope
 from hanse.security.identity import Role
@@ -128,7 +128,7 @@ def _is_used_first(net: Network, a: Talker, b: Talker, both: bool, repeated: int
 
         _until(lambda: is_past(0, "redialled_unheard"))
         count = max(repeated, _repeated(near) + 1)
-        _until(lambda: unheard(near, count, 0.0))  # it has just tried, and waits longer than ever
+        _until(lambda: is_silent(near, count, 0.0))  # it has just tried, and waits longer than ever
         assert [one.count("connected") for one in (a, b)] == [connected for _, connected in begun]
         net.heal()
         _until(lambda: is_past(1, "connected"))
@@ -137,7 +137,7 @@ def _is_used_first(net: Network, a: Talker, b: Talker, both: bool, repeated: int
         try:
             far.recv(1)
         except BlockingIOError:
-            _until(lambda: not unheard(near, 1, 0.0))
+            _until(lambda: not is_silent(near, 1, 0.0))
             assert far.recv(1) == b"x", "the plain connection lived through the same cut, only longer"
             return True
         return False
@@ -153,12 +153,12 @@ def test_a_peer_that_is_only_busy_is_not_taken_for_gone(tmp_path: Path) -> None:
                 pass
         carried = net.carried["b", "a"]
         _until(lambda: net.carried["b", "a"] > carried + 20)
-        assert not unheard(near, 1, 0.0)
+        assert not is_silent(near, 1, 0.0)
 
 
 def _repeated(connection: socket.socket) -> int:
     """How often the kernel has repeated in vain what was said over a connection."""
-    return next(count for count in range(256) if not unheard(connection, count + 1, 0.0))
+    return next(count for count in range(256) if not is_silent(connection, count + 1, 0.0))
 
 
 def _until(condition: Callable[[], bool]) -> None:

@@ -11,8 +11,8 @@ import pytest
 from hanse.core.config import Timings
 from hanse.core.messaging.link import Link, LinkSet
 from hanse.live import history_check
-from hanse.live.high_water_mark import OLDER, ForgetfulError, refuse_contradicted
-from hanse.live.history_check import Recollection
+from hanse.live.high_water_mark import JOURNAL_OLDER_FILE, LostHistoryError, refuse_known_older
+from hanse.live.history_check import HistoryCheck
 from hanse.model.messages import Ack, Envelope
 from hanse.model.messages.history_check import HistoryQuery, HistoryReply
 
@@ -38,7 +38,7 @@ class Member:
         for peer in ("b2", "c1"):
             post.links[peer] = Link(peer, sent=SENT, acked=SENT, received=RECEIVED, unacked={}, ahead={})
         self.said: list[Envelope] = []
-        self.past = Recollection(directory, post, ("b2", "c1"), self.said.append)
+        self.past = HistoryCheck(directory, post, ("b2", "c1"), self.said.append)
 
     @property
     def number(self) -> int:
@@ -54,7 +54,7 @@ class Member:
 
     def hears(self, peer: str, body: HistoryQuery | HistoryReply | Ack, ack: int = 0) -> bool:
         """Whether something that arrives is kept from the machine."""
-        return self.past.keeps(Envelope(peer, "b1", 0, 0, ack, body))
+        return self.past.intercept(Envelope(peer, "b1", 0, 0, ack, body))
 
 
 @awaited
@@ -66,11 +66,11 @@ async def test_a_peer_is_kept_out_until_it_has_answered(tmp_path: Path) -> None:
     assert member.hears("c1", HistoryReply(member.number + 1, 99, 99)), "an answer to an earlier life"
     assert member.hears("c1", HistoryReply(member.number, SENT, RECEIVED))
     assert not member.hears("c1", Ack())
-    assert member.past.unheard == {"b2"}
+    assert member.past.unanswered == {"b2"}
     assert member.hears("b2", HistoryReply(member.number, 0, 0))
     await asking
-    await member.past.keep()
-    assert not (tmp_path / OLDER).exists()
+    await member.past.keep_asking()
+    assert not (tmp_path / JOURNAL_OLDER_FILE).exists()
 
 
 @awaited
@@ -79,11 +79,11 @@ async def test_a_contradiction_ends_it_and_leaves_a_marker(tmp_path: Path, taken
     member = Member(tmp_path)
     asking = await member.asking()
     member.hears("b2", HistoryReply(member.number, taken, acked))
-    with pytest.raises(ForgetfulError, match="is older than"):
+    with pytest.raises(LostHistoryError, match="is older than"):
         await asking
-    assert "b2" in member.past.unheard, "nothing more is said to it"
-    with pytest.raises(ForgetfulError, match=r"is older than .* delete"):
-        refuse_contradicted(tmp_path)
+    assert "b2" in member.past.unanswered, "nothing more is said to it"
+    with pytest.raises(LostHistoryError, match=r"is older than .* delete"):
+        refuse_known_older(tmp_path)
 
 
 @awaited
@@ -99,8 +99,8 @@ async def test_a_peer_that_asks_is_answered_and_asked_at_once(tmp_path: Path) ->
 async def test_a_peer_that_cannot_answer_is_judged_by_what_it_acknowledges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ack: int
 ) -> None:
-    monkeypatch.setattr(history_check, "DUMB_SECONDS", -1.0)
+    monkeypatch.setattr(history_check, "NO_REPLY_SECONDS", -1.0)
     member = Member(tmp_path)
     assert member.hears("c1", Ack(), ack=ack)
-    assert (OLDER in {path.name for path in tmp_path.iterdir()}) is (ack > SENT)
-    assert ("c1" in member.past.unheard) is (ack > SENT)
+    assert (JOURNAL_OLDER_FILE in {path.name for path in tmp_path.iterdir()}) is (ack > SENT)
+    assert ("c1" in member.past.unanswered) is (ack > SENT)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hanse.security.access_token_issuer import AccessLedger
+from hanse.security.access_token_issuer import AccessTokenIssuer
 from hanse.security.certificate_authority import Authority
 from hanse.security.identity import Role
 from hanse.security.wall_time import wall_now
@@ -41,7 +41,7 @@ class Person:
         shutil.copy(live.credentials.authority_path, self.folder / "ca.pem")
         token = self.folder / "token"
         token.touch(0o600)
-        ledger = AccessLedger(live.home, Authority.open(live.home.authority), wall_now)
+        ledger = AccessTokenIssuer(live.home, Authority.open(live.home.authority), wall_now)
         token.write_text(ledger.create(Role.SUBMITTER, name, 1))
         kept = {key: value for key, value in os.environ.items() if not key.startswith("HANSE_")}
         self.env = {**kept, "HANSE_CONFIG": str(self.folder / "config.json")}

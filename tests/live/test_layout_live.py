@@ -19,7 +19,7 @@ import yaml
 
 from hanse.cli.embedded.league_setup import roles_of
 from hanse.cli.embedded.member_start import start_member
-from hanse.live.config.league import League
+from hanse.live.config.league import LeagueConfig
 from hanse.live.config.league_file import load
 from hanse.security.certificate_fields import read_certificate
 from hanse.security.home import Home
@@ -45,7 +45,7 @@ class Site:
         self.directory = directory
         self.net = net
         self.league_file = league_file
-        self.league: League = load(league_file)
+        self.league: LeagueConfig = load(league_file)
         self.roles = roles_of(self.league)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         held.callback(self._stop)
@@ -105,7 +105,7 @@ class Site:
 @contextmanager
 def site(directory: Path) -> Iterator[Site]:
     """The example's hosts, with its league file written for them."""
-    example: League = load(DEPLOY / "league.yaml")
+    example: LeagueConfig = load(DEPLOY / "league.yaml")
     hosts = [*example.members(), USER, MONITOR]
     with network(hosts) as net, ExitStack() as held:
         text = (DEPLOY / "league.yaml").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ import pytest
 
 import hanse
 from hanse.client.contexts import save_context
-from hanse.security.access_token_issuer import AccessLedger
+from hanse.security.access_token_issuer import AccessTokenIssuer
 from hanse.security.certificate_authority import Authority
 from hanse.security.identity import Role
 from tests.live import sdk_calls
@@ -100,10 +100,12 @@ def mixed() -> Iterator[Mixed]:
 
 def test_a_program_people_and_curl_share_the_league_while_a_controller_is_away(mixed: Mixed) -> None:
     home = mixed.live.home
-    token = AccessLedger(home, Authority.open(home.authority)).create(Role.SUBMITTER, "robot", 1)
+    token = AccessTokenIssuer(home, Authority.open(home.authority)).create(Role.SUBMITTER, "robot", 1)
     with (
-        hanse.Executor({"memory": "128MiB"}, hands=2, job={"clusters": {"allow": ["alpha"]}}) as on_slurm,
-        hanse.Executor({"memory": "128MiB"}, hands=2, job={"clusters": {"allow": ["local"]}}) as here,
+        hanse.Executor(
+            {"memory": "128MiB"}, max_workers=2, job={"clusters": {"allow": ["alpha"]}}
+        ) as on_slurm,
+        hanse.Executor({"memory": "128MiB"}, max_workers=2, job={"clusters": {"allow": ["local"]}}) as here,
     ):
         assert on_slurm.submit(os.getenv, "HANSE_CLUSTER").result(120) == "alpha"
         assert "hanse:alpha:" in mixed.alpha.run("squeue", "-h", "-o", "%j"), "its hand is a job of Slurm"

@@ -14,7 +14,7 @@ from hanse.sdk.workers import provisioner
 from hanse.security.certificate_authority import Authority
 from hanse.security.credentials import Credentials
 from hanse.security.identity import Identity, Role
-from hanse.security.private_keys import new_key, request
+from hanse.security.private_keys import certificate_request, new_key
 
 SECONDS_MAX = 0.5 * provisioner.LEAGUE_SECONDS_MAX
 """Less than what a league that was there is waited for."""
@@ -43,7 +43,7 @@ def know(folder: Path, address: str) -> None:
     """Make a league at this address the current context."""
     authority = Authority.create(folder / "authority", "gone")
     key = new_key()
-    certificate = authority.issue(Identity("gone", Role.ADMIN, "admin"), request(key))
+    certificate = authority.issue(Identity("gone", Role.ADMIN, "admin"), certificate_request(key))
     assert isinstance(certificate, str)
     Credentials(folder / "admin").store(key, certificate, authority.certificate)
     save_context("gone", Context("gone", "", str(folder / "admin"), {"b1": address}), make_current=True)
@@ -64,14 +64,17 @@ def test_a_context_that_is_not_there_is_told(tmp_path: Path, make: type) -> None
 
 def test_calls_to_a_league_that_is_gone_fail_soon(tmp_path: Path) -> None:
     know(tmp_path, a_free_address())
-    with hanse.Executor(hands=1) as executor, pytest.raises(hanse.NoHandsError, match="nobody listens there"):
+    with (
+        hanse.Executor(max_workers=1) as executor,
+        pytest.raises(hanse.NoWorkersError, match="nobody listens there"),
+    ):
         executor.submit(abs, -1).result(SECONDS_MAX)
     with hanse.Client() as client:
         with pytest.raises(hanse.SdkError, match="no broker of the league 'gone' answers"):
             client.run("true")
-        with pytest.raises(hanse.NoHandsError, match="nobody listens there"):
+        with pytest.raises(hanse.NoWorkersError, match="nobody listens there"):
             client.submit(abs, -1).result(SECONDS_MAX)
-        with pytest.raises(hanse.NoHandsError):
+        with pytest.raises(hanse.NoWorkersError):
             list(client.map(abs, [1, 2], timeout=SECONDS_MAX))
 
 
@@ -79,8 +82,8 @@ def test_a_broker_that_says_nothing_is_given_up(tmp_path: Path) -> None:
     with listening() as address:
         know(tmp_path, address)
         with (
-            hanse.Executor(hands=1) as executor,
-            pytest.raises(hanse.NoHandsError, match="no answer in time"),
+            hanse.Executor(max_workers=1) as executor,
+            pytest.raises(hanse.NoWorkersError, match="no answer in time"),
         ):
             executor.submit(abs, -1).result(SECONDS_MAX)
 
@@ -92,7 +95,7 @@ def test_asyncio_is_told_too(tmp_path: Path) -> None:
         async with hanse.AsyncClient() as client:
             with pytest.raises(hanse.SdkError, match="no broker of the league 'gone' answers"):
                 await client.run("true")
-            with pytest.raises(hanse.NoHandsError, match="nobody listens there"):
+            with pytest.raises(hanse.NoWorkersError, match="nobody listens there"):
                 await asyncio.wait_for(client.submit(abs, -1), SECONDS_MAX)
 
     asyncio.run(both())
@@ -102,5 +105,5 @@ def test_an_executor_without_calls_ends_at_once(tmp_path: Path) -> None:
     know(tmp_path, a_free_address())
     executor = hanse.Executor()
     executor.shutdown()
-    assert not executor._exchange.is_alive()
-    assert not executor._keeper.is_alive()
+    assert not executor._dispatcher.is_alive()
+    assert not executor._provisioner.is_alive()

@@ -21,7 +21,7 @@ from hanse.sdk.errors import NotAllowedError
 from hanse.security.certificate_authority import Authority
 from hanse.security.credentials import Credentials
 from hanse.security.identity import Identity, Role
-from hanse.security.private_keys import new_key, request
+from hanse.security.private_keys import certificate_request, new_key
 from hanse.security.revocation_list import REVOKED_FILE
 from tests.live.harness import LiveLeague, open_directory, running
 from tests.live.http.conftest import LEAGUE, bearer, ledger, nobody
@@ -160,11 +160,11 @@ def test_a_revoked_person_is_out_at_every_door_and_a_member_of_that_name_goes_on
         said = line.ask()
         assert said.outcome == REFUSED, name
         assert "hanse join" in said.error["hint"]
-    assert mine["b1"].ask("POST", "/v1/renew", {"csr": request(new_key())}).outcome == REFUSED
+    assert mine["b1"].ask("POST", "/v1/renew", {"csr": certificate_request(new_key())}).outcome == REFUSED
     assert all(let_in(line.ask()) for line in theirs.values())
 
     assert of_member["b1"].ask("GET", "/v1/access/revocations").status == 200
-    assert of_member["b1"].ask("POST", "/v1/renew", {"csr": request(new_key())}).status == 200
+    assert of_member["b1"].ask("POST", "/v1/renew", {"csr": certificate_request(new_key())}).status == 200
     job = live.submit({"command": "true", "clusters": {"allow": ["north"]}})
     assert live.wait(job)["state"] == "succeeded"
 

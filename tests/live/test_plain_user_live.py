@@ -42,7 +42,9 @@ def reason() -> str:
     if os.geteuid() != 0:
         return "only root can start a league as somebody else"
     closed = [
-        path for path in task_user._needed() if not task_user._may_use(NOBODY.pw_uid, NOBODY.pw_gid, path)
+        path
+        for path in task_user._required_paths()
+        if not task_user._can_use(NOBODY.pw_uid, NOBODY.pw_gid, path)
     ]
     return f"nobody may not use {closed[0]}" if closed else ""
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hanse.live.high_water_mark import OLDER
+from hanse.live.high_water_mark import JOURNAL_OLDER_FILE
 from hanse.live.runner_host import EPOCH_FILE
 from tests.live.harness import QUICK, WAIT_SECONDS_MAX, LiveLeague, open_directory, running
 
@@ -80,7 +80,7 @@ class Copies:
                 league.start(member)
             assert league.processes.pop(member).wait(WAIT_SECONDS_MAX) == FILE
             assert OWN.format(member) in league.log(member)
-            assert (league.home.member(member) / OLDER).exists()
+            assert (league.home.member(member) / JOURNAL_OLDER_FILE).exists()
 
     def all_end(self, broker: str) -> None:
         """Every acknowledged job ends, seen from a broker, and no number was given twice."""

@@ -117,7 +117,7 @@ def test_a_revocation_reaches_every_door(live: Scattered) -> None:
 
 def test_whoever_was_away_is_told_when_it_is_back(live: Scattered) -> None:
     carl, dora = (ledger(live).create(Role.VIEWER, name, 1) for name in ("carl", "dora"))
-    serial = next(given.access.serial for given in ledger(live).listed() if given.access.name == "carl")
+    serial = next(given.access.serial for given in ledger(live).list_tokens() if given.access.name == "carl")
     for name in ("b3", "far-1"):
         live.kill(name)
     answer = revoke(live, "b1", serials=[serial])

@@ -33,8 +33,8 @@ def live() -> Iterator[LiveLeague]:
 
 @pytest.fixture(scope="module")
 def pool(live: LiveLeague) -> Iterator[hanse.Executor]:
-    with hanse.Executor(hands=2, name="shared") as executor:
-        assert executor.wait_for_hands(2, SECONDS_MAX)
+    with hanse.Executor(max_workers=2, name="shared") as executor:
+        assert executor.wait_for_workers(2, SECONDS_MAX)
         yield executor
 
 
@@ -54,8 +54,8 @@ def test_calls_run_elsewhere_and_say_where(pool: hanse.Executor, live: LiveLeagu
     future = pool.submit(os.getpid)
     assert future.result(SECONDS_MAX) != os.getpid()
     assert future.cluster in ("north", "south")
-    assert future.hand in pool.tasks
-    job, _, index = future.hand.partition(".")
+    assert future.worker in pool.tasks
+    job, _, index = future.worker.partition(".")
     row = live.broker().ask("GET", f"/v1/jobs/{job}")["row"]
     assert row["name"] == "shared"
     assert int(index) < row["total"]
@@ -91,7 +91,7 @@ def test_an_exception_comes_back_with_the_traceback_of_the_hand(pool: hanse.Exec
 
 def test_what_cannot_be_pickled_is_told(pool: hanse.Executor) -> None:
     for function, args in ((sdk_calls.gives_a_lock, ()), (abs, (threading.Lock(),))):
-        with pytest.raises(hanse.CannotTravelError, match="cannot be pickled"):
+        with pytest.raises(hanse.SerializationError, match="cannot be pickled"):
             pool.submit(function, *args).result(SECONDS_MAX)
     with pytest.raises(hanse.SdkError, match="OddError: odd"):
         pool.submit(sdk_calls.raises_odd).result(SECONDS_MAX)
@@ -125,7 +125,7 @@ def test_a_failed_argument_fails_the_call(pool: hanse.Executor) -> None:
 def test_large_values_travel_by_file_and_over_the_channel(live: LiveLeague) -> None:
     data = np.arange(1_000_000, dtype=np.int64)
     for spool in (None, ""):
-        with hanse.Executor(hands=1, spool=spool) as executor:
+        with hanse.Executor(max_workers=1, spool=spool) as executor:
             back = executor.submit(sdk_calls.doubled, data).result(SECONDS_MAX)
             assert np.array_equal(back, 2 * data)
             back[0] = 7  # a result is the caller's own
@@ -134,18 +134,18 @@ def test_large_values_travel_by_file_and_over_the_channel(live: LiveLeague) -> N
 
 
 def test_large_results_pass_from_hand_to_hand_without_coming_here(live: LiveLeague) -> None:
-    with hanse.Executor(hands=2) as executor:
+    with hanse.Executor(max_workers=2) as executor:
         first = executor.submit(sdk_calls.slow_block, 2_000_000)
         second = executor.submit(sdk_calls.size_and_sum, first)
         assert second.result(SECONDS_MAX) == (2_000_000, 2_000_000)
-        assert first._stored() is not None
-        spool = executor._spool
+        assert first._stored_result() is not None
+        spool = executor._store
         assert spool is not None
         assert (
             len(list(Path(spool.directory).iterdir())) == 2
         )  # the token, and the block that is kept for its future
         assert first.result(SECONDS_MAX) == b"\1" * 2_000_000
-        assert first._stored() is None
+        assert first._stored_result() is None
         assert len(list(Path(spool.directory).iterdir())) == 1
     assert not Path(spool.directory).exists()
 
@@ -154,7 +154,7 @@ def test_large_results_pass_from_hand_to_hand_without_coming_here(live: LiveLeag
 
 
 def test_results_in_files_outlive_their_executor(live: LiveLeague) -> None:
-    with hanse.Executor(hands=2) as executor:
+    with hanse.Executor(max_workers=2) as executor:
         first = executor.submit(sdk_calls.slow_block, 400_000)
         second = executor.submit(len, first)
     assert second.result(SECONDS_MAX) == 400_000
@@ -164,11 +164,11 @@ def test_results_in_files_outlive_their_executor(live: LiveLeague) -> None:
 def test_a_bug_in_the_executor_leaves_nobody_waiting(
     live: LiveLeague, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    executor = hanse.Executor(hands=1)
+    executor = hanse.Executor(max_workers=1)
     with sdk_calls.Gate() as gate:
         futures = [executor.submit(gate.wait), executor.submit(abs, 1)]
         gate.entered(SECONDS_MAX)
-        executor._exchange.post(lambda: operator.truediv(1, 0))
+        executor._dispatcher.post(lambda: operator.truediv(1, 0))
         for future in futures:
             with pytest.raises(hanse.SdkError, match="bug in the executor"):
                 future.result(SECONDS_MAX)
@@ -179,7 +179,7 @@ def test_a_bug_in_the_executor_leaves_nobody_waiting(
 
 
 def test_queued_calls_can_be_cancelled_wherever_they_wait(live: LiveLeague) -> None:
-    with hanse.Executor(hands=1) as executor:
+    with hanse.Executor(max_workers=1) as executor:
         assert executor.submit(abs, 1).result(SECONDS_MAX) == 1
         with sdk_calls.Gate() as gate:
             first = executor.submit(gate.wait)
@@ -200,8 +200,8 @@ def test_queued_calls_can_be_cancelled_wherever_they_wait(live: LiveLeague) -> N
 
 
 def test_a_call_behind_a_long_one_goes_to_an_idle_hand(live: LiveLeague) -> None:
-    with hanse.Executor(hands=2) as executor:
-        assert executor.wait_for_hands(2, SECONDS_MAX)
+    with hanse.Executor(max_workers=2) as executor:
+        assert executor.wait_for_workers(2, SECONDS_MAX)
         list(executor.map(abs, range(2_000), chunksize=1))  # now many are sent ahead
         with sdk_calls.Gate() as gate:
             first = executor.submit(gate.wait)
@@ -213,7 +213,7 @@ def test_a_call_behind_a_long_one_goes_to_an_idle_hand(live: LiveLeague) -> None
 
 
 def test_a_result_does_not_wait_for_the_call_behind_it(live: LiveLeague) -> None:
-    with hanse.Executor(hands=1) as executor:
+    with hanse.Executor(max_workers=1) as executor:
         list(executor.map(abs, range(2_000), chunksize=1))  # now many travel together
         for _ in range(20):
             with sdk_calls.Gate() as gate:
@@ -226,7 +226,7 @@ def test_a_result_does_not_wait_for_the_call_behind_it(live: LiveLeague) -> None
 
 
 def test_calls_explain_themselves(live: LiveLeague) -> None:
-    with hanse.Executor(hands=1) as executor, sdk_calls.Gate() as gate:
+    with hanse.Executor(max_workers=1) as executor, sdk_calls.Gate() as gate:
         first = executor.submit(gate.wait)
         gate.entered(SECONDS_MAX)
         second = executor.submit(abs, 1)
@@ -245,7 +245,7 @@ def test_calls_explain_themselves(live: LiveLeague) -> None:
 def test_calls_that_wait_for_room_say_what_the_league_says(live: LiveLeague) -> None:
     live.cluster("north").ask("POST", "/v1/drain", {"whole": True, "drain": True})
     live.cluster("south").ask("POST", "/v1/drain", {"whole": True, "drain": True})
-    with hanse.Executor({"cpus": 1}, hands=1) as executor:
+    with hanse.Executor({"cpus": 1}, max_workers=1) as executor:
         future = executor.submit(abs, 1)
         deadline = time.monotonic() + SECONDS_MAX
         while "as job" not in (why := future.why()):
@@ -262,15 +262,15 @@ def test_calls_that_wait_for_room_say_what_the_league_says(live: LiveLeague) -> 
 
 
 def test_a_hand_that_dies_costs_a_retry(live: LiveLeague, tmp_path: Path) -> None:
-    with hanse.Executor(hands=1, retries=1) as executor:
+    with hanse.Executor(max_workers=1, retries=1) as executor:
         assert executor.submit(sdk_calls.dies_once, str(tmp_path / "flag")).result(SECONDS_MAX) == "second"
 
 
 def test_a_call_that_kills_its_hands_fails_and_says_how(live: LiveLeague) -> None:
-    with hanse.Executor(hands=1, retries=1) as executor:
+    with hanse.Executor(max_workers=1, retries=1) as executor:
         future = executor.submit(os._exit, 9)
         innocent = [executor.submit(abs, n) for n in range(100)]
-        with pytest.raises(hanse.HandLostError, match="exit code 9") as caught:
+        with pytest.raises(hanse.WorkerLostError, match="exit code 9") as caught:
             future.result(SECONDS_MAX)
         assert caught.value.code == 9
         assert caught.value.task
@@ -278,47 +278,47 @@ def test_a_call_that_kills_its_hands_fails_and_says_how(live: LiveLeague) -> Non
 
 
 def test_an_executor_that_ends_still_says_how_its_hand_was_lost(live: LiveLeague) -> None:
-    with hanse.Executor(hands=1, retries=0) as executor:
+    with hanse.Executor(max_workers=1, retries=0) as executor:
         future = executor.submit(os._exit, 5)
     error = future.exception(SECONDS_MAX)
-    assert isinstance(error, hanse.HandLostError)
+    assert isinstance(error, hanse.WorkerLostError)
     assert error.code == 5
 
 
 def test_out_of_memory_is_told(live: LiveLeague) -> None:
-    with hanse.Executor({"memory": "96MiB"}, hands=1, retries=0) as executor:
-        with pytest.raises(hanse.HandLostError) as caught:
+    with hanse.Executor({"memory": "96MiB"}, max_workers=1, retries=0) as executor:
+        with pytest.raises(hanse.WorkerLostError) as caught:
             executor.submit(sdk_calls.hoards, 300).result(SECONDS_MAX)
         assert "memory" in caught.value.note
 
 
 def test_a_call_without_retries_is_made_once(live: LiveLeague, tmp_path: Path) -> None:
-    with hanse.Executor(hands=1, retries=0) as executor:
-        with pytest.raises(hanse.HandLostError):
+    with hanse.Executor(max_workers=1, retries=0) as executor:
+        with pytest.raises(hanse.WorkerLostError):
             executor.submit(sdk_calls.dies_once, str(tmp_path / "flag")).result(SECONDS_MAX)
         assert executor.submit(abs, -1).result(SECONDS_MAX) == 1
 
 
 def test_hands_killed_at_random_lose_nothing(live: LiveLeague) -> None:
     chooser = random.Random(4)
-    with hanse.Executor(hands=3, retries=20) as executor:
-        assert executor.wait_for_hands(3, SECONDS_MAX)
+    with hanse.Executor(max_workers=3, retries=20) as executor:
+        assert executor.wait_for_workers(3, SECONDS_MAX)
         futures = [executor.submit(sdk_calls.later, 0.002, n) for n in range(2_000)]
         killed = 0
         for future in futures[100:1_900:200]:
             future.result(SECONDS_MAX)
-            pids = [member.link.hello.pid for member in list(executor._exchange.crew.members)]
+            pids = [member.connection.hello.pid for member in list(executor._dispatcher.pool.workers)]
             if pids:
                 os.kill(chooser.choice(pids), signal.SIGKILL)
                 killed += 1
         assert [future.result(SECONDS_MAX) for future in futures] == list(range(2_000))
         assert killed >= 5
-        assert executor.wait_for_hands(3, SECONDS_MAX)  # refilled
+        assert executor.wait_for_workers(3, SECONDS_MAX)  # refilled
 
 
 def test_calls_go_on_while_daemons_are_dead(live: LiveLeague) -> None:
-    with hanse.Executor(hands=2) as executor:
-        assert executor.wait_for_hands(2, SECONDS_MAX)
+    with hanse.Executor(max_workers=2) as executor:
+        assert executor.wait_for_workers(2, SECONDS_MAX)
         names = ("b1", "north")
         for name in names:
             live.kill(name)
@@ -331,17 +331,17 @@ def test_calls_go_on_while_daemons_are_dead(live: LiveLeague) -> None:
 
 
 def test_hands_that_never_come_to_life_are_told(live: LiveLeague) -> None:
-    with hanse.Executor(hands=1, python="/no/such/python") as executor:
+    with hanse.Executor(max_workers=1, python="/no/such/python") as executor:
         error = executor.submit(abs, 1).exception(SECONDS_MAX)
-        assert isinstance(error, hanse.NoHandsError)
+        assert isinstance(error, hanse.NoWorkersError)
         assert "workers end before they connect" in str(error)
     with open_directory() as directory:
         program = directory / "python"
         program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "import not_there"\n', encoding="utf-8")
         program.chmod(0o755)
-        with hanse.Executor(hands=1, python=str(program)) as executor:
+        with hanse.Executor(max_workers=1, python=str(program)) as executor:
             error = executor.submit(abs, 1).exception(SECONDS_MAX)
-    assert isinstance(error, hanse.NoHandsError)
+    assert isinstance(error, hanse.NoWorkersError)
     assert "No module named 'not_there'" in str(error)
     assert "exit code 1" in str(error)
 
@@ -349,14 +349,14 @@ def test_hands_that_never_come_to_life_are_told(live: LiveLeague) -> None:
 def test_resources_that_nobody_has_are_refused_with_the_reason(live: LiveLeague) -> None:
     with hanse.Executor({"cpus": 640}) as executor:
         error = executor.submit(abs, 1).exception(SECONDS_MAX)
-        assert isinstance(error, hanse.NoHandsError)
+        assert isinstance(error, hanse.NoWorkersError)
         assert "no node of any allowed cluster" in str(error)
 
 
 def test_a_module_that_a_hand_lacks_is_sent_or_told(live: LiveLeague, tmp_path: Path) -> None:
     """The module is on no path that workers are told: its functions travel by value, its classes do not."""
     (tmp_path / "only_here.py").write_text("def twice(x):\n    return 2 * x\n", encoding="utf-8")
-    with hanse.Executor(hands=1) as executor:  # workers are told the path as it is now
+    with hanse.Executor(max_workers=1) as executor:  # workers are told the path as it is now
         sys.path.insert(0, str(tmp_path))
         try:
             import only_here  # type: ignore[import-not-found]  # made by this test
@@ -372,13 +372,13 @@ def test_a_module_that_a_hand_lacks_is_sent_or_told(live: LiveLeague, tmp_path: 
 
 
 def test_a_pool_grows_with_its_queue_and_shrinks_when_idle(live: LiveLeague) -> None:
-    with hanse.Executor(hands=(0, 3), idle_seconds=0.3) as executor:
-        assert executor.hands == 0
+    with hanse.Executor(max_workers=(0, 3), idle_seconds=0.3) as executor:
+        assert executor.worker_count == 0
         futures = [executor.submit(sdk_calls.later, 0.4, n) for n in range(12)]
-        assert executor.wait_for_hands(3, SECONDS_MAX)
+        assert executor.wait_for_workers(3, SECONDS_MAX)
         assert [future.result(SECONDS_MAX) for future in futures] == list(range(12))
         deadline = time.monotonic() + SECONDS_MAX
-        while executor.hands:
+        while executor.worker_count:
             assert time.monotonic() < deadline
             time.sleep(0.02)
         assert executor.submit(abs, -1).result(SECONDS_MAX) == 1
@@ -392,16 +392,16 @@ def test_two_executors_and_two_shapes_do_not_mix(live: LiveLeague) -> None:
         assert north.result(SECONDS_MAX) == "north"
         assert south.result(SECONDS_MAX) == "south"
         assert cpus.result(SECONDS_MAX) == "2"
-        with hanse.Executor(hands=1) as other:
+        with hanse.Executor(max_workers=1) as other:
             assert other.submit(abs, -1).result(SECONDS_MAX) == 1
 
 
 def test_an_executor_leaves_nothing_behind(live: LiveLeague) -> None:
-    executor = hanse.Executor(hands=2, name="tidy")
+    executor = hanse.Executor(max_workers=2, name="tidy")
     future = executor.submit(os.getpid)
     pid = future.result(SECONDS_MAX)
     executor.shutdown()
-    job = future.hand.partition(".")[0]
+    job = future.worker.partition(".")[0]
     assert live.wait(job)["state"] in ("succeeded", "cancelled")
     assert not Path(f"/proc/{pid}").exists()
     with pytest.raises(RuntimeError, match="after shutdown"):
@@ -409,16 +409,16 @@ def test_an_executor_leaves_nothing_behind(live: LiveLeague) -> None:
 
 
 def test_a_hand_that_does_not_want_to_end_is_ended(live: LiveLeague) -> None:
-    executor = hanse.Executor(hands=1)
+    executor = hanse.Executor(max_workers=1)
     future = executor.submit(sdk_calls.stays)
     pid = future.result(SECONDS_MAX)
     executor.shutdown()
-    assert live.wait(future.hand.partition(".")[0])["state"] == "succeeded"
+    assert live.wait(future.worker.partition(".")[0])["state"] == "succeeded"
     assert not Path(f"/proc/{pid}").exists()
 
 
 def test_cancel_futures_at_shutdown(live: LiveLeague) -> None:
-    executor = hanse.Executor(hands=1)
+    executor = hanse.Executor(max_workers=1)
     with sdk_calls.Gate() as gate:
         first = executor.submit(gate.wait)
         gate.entered(SECONDS_MAX)
@@ -461,7 +461,7 @@ def test_a_killed_client_leaves_no_hands(live: LiveLeague) -> None:
 
 
 def test_strangers_are_not_listened_to(pool: hanse.Executor) -> None:
-    sdk_calls.knock(pool._exchange._listener.getsockname())
+    sdk_calls.knock(pool._dispatcher._listener.getsockname())
     assert pool.submit(abs, -1).result(SECONDS_MAX) == 1
-    assert pool.hands == 2
+    assert pool.worker_count == 2
     assert pool.refused >= 1

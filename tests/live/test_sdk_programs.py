@@ -89,7 +89,7 @@ def test_the_async_client(live: LiveLeague) -> None:
 
 def test_the_decorator(live: LiveLeague) -> None:
     assert sdk_calls.tasked(2) == ("tasked", 4)
-    with hanse.Client(hands=1):
+    with hanse.Client(max_workers=1):
         future = sdk_calls.tasked.submit(3)
         assert future.result(SECONDS_MAX) == ("tasked", 6)
         assert future.cluster == "south"

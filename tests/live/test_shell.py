@@ -19,7 +19,13 @@ from hanse.live.journal.errors import RecordTooLarge
 from hanse.live.journal.journal import Journal
 from hanse.live.journal.layout import RECORD_BYTES_MAX
 from hanse.live.recovery import decode_event
-from hanse.live.shell import DOUBT_FEW, DOUBT_MAX, FEW_EVENTS, QUICK_SECONDS, JournalledShell
+from hanse.live.shell import (
+    INLINE_EVENTS_MAX,
+    QUICK_SECONDS,
+    SLOW_DISK_SCORE,
+    SLOW_DISK_SCORE_MAX,
+    JournalledShell,
+)
 from hanse.model.effects import Effect, JobAccepted, SendMessage, WakeAt
 from hanse.model.events import CancelRequested, Event, JobSubmitted, MessageReceived, Tick
 from hanse.model.ids import JobId
@@ -98,13 +104,13 @@ class Stage:
         self.performed.append((command, self.journal.durable))
 
     def ask(self, job: int) -> None:
-        self.shell.take(CancelRequested(self.clock.now(), "me", job, JobId(job)))
+        self.shell.handle(CancelRequested(self.clock.now(), "me", job, JobId(job)))
 
     def submit(self, request: int) -> None:
-        self.shell.take(JobSubmitted(self.clock.now(), "me", request, JobSpec((TaskGroup(),))))
+        self.shell.handle(JobSubmitted(self.clock.now(), "me", request, JobSpec((TaskGroup(),))))
 
     def acknowledge(self, request: int) -> None:
-        self.shell.take(MessageReceived(self.clock.now(), Envelope("heir", "echo", 0, 0, request, Ack())))
+        self.shell.handle(MessageReceived(self.clock.now(), Envelope("heir", "echo", 0, 0, request, Ack())))
 
 
 def play(story: Coroutine[Any, Any, None]) -> None:
@@ -117,7 +123,7 @@ def test_commands_wait_until_their_event_is_on_disk(tmp_path: Path) -> None:
         for job in range(10):
             stage.ask(job)
         assert stage.performed == []
-        await stage.shell.safe()
+        await stage.shell.wait_durable()
         assert [command.job for command, _ in stage.performed if isinstance(command, JobAccepted)] == [
             *range(10)
         ]
@@ -132,7 +138,7 @@ def test_what_is_taken_during_a_write_waits_for_the_next_one(tmp_path: Path) -> 
     async def story() -> None:
         disk = HeldDisk()
         stage = Stage(tmp_path, disk)
-        stage.shell._doubt = DOUBT_MAX  # a slow disk: its writes are made beside
+        stage.shell._slow_disk_score = SLOW_DISK_SCORE_MAX  # a slow disk: its writes are made beside
         disk.go_on.clear()
         stage.ask(1)
         while not disk.busy.is_set():
@@ -150,9 +156,9 @@ def test_what_is_taken_during_a_write_waits_for_the_next_one(tmp_path: Path) -> 
 def test_what_nobody_is_told_of_shares_the_write_of_what_comes_next(tmp_path: Path) -> None:
     async def story() -> None:
         stage = Stage(tmp_path)
-        stage.shell.take(Tick(stage.clock.now()))
+        stage.shell.handle(Tick(stage.clock.now()))
         assert stage.journal.durable == 0
-        await stage.shell.safe()
+        await stage.shell.wait_durable()
         assert stage.journal.durable == 1
         stage.shell.close()
 
@@ -167,11 +173,11 @@ def test_a_machine_is_woken_when_it_asked_to_be_and_not_after_the_next_write(
 
     async def story() -> None:
         stage = Stage(tmp_path)
-        stage.shell.take(Tick(stage.clock.now() - 999_000))  # to be woken in a millisecond
+        stage.shell.handle(Tick(stage.clock.now() - 999_000))  # to be woken in a millisecond
         while stage.journal.position < 2:
             await asyncio.sleep(0)
         assert stage.journal.durable == 0
-        await stage.shell.safe()
+        await stage.shell.wait_durable()
         assert stage.performed == []
         stage.shell.close()
 
@@ -181,7 +187,7 @@ def test_a_machine_is_woken_when_it_asked_to_be_and_not_after_the_next_write(
 def test_a_full_disk_holds_back_what_came_of_it_until_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(shell_module, "ROOM_SECONDS", 0.001)
+    monkeypatch.setattr(shell_module, "DISK_FULL_RETRY_SECONDS", 0.001)
 
     async def story() -> None:
         disk = SmallDisk()
@@ -202,7 +208,7 @@ def test_a_full_disk_holds_back_what_came_of_it_until_there_is_room(
         busy = [stage.shell.busy]
         assert stage.failures == []
         disk.full = False
-        await stage.shell.safe()
+        await stage.shell.wait_durable()
         assert [command.job for command, _ in stage.performed if isinstance(command, JobAccepted)] == [
             100 * request for request in range(asked)
         ]
@@ -220,7 +226,7 @@ def test_a_bug_stops_the_shell_and_is_not_journalled(tmp_path: Path) -> None:
     async def story() -> None:
         stage = Stage(tmp_path)
         stage.ask(7)
-        await stage.shell.safe()
+        await stage.shell.wait_durable()
         with pytest.raises(AssertionError, match="unlucky"):
             stage.ask(13)
         assert len(stage.failures) == 1
@@ -238,15 +244,15 @@ def test_a_job_that_is_safe_twice_is_accepted_before_that_is_on_disk_a_third_tim
     async def story() -> None:
         stage = Stage(tmp_path)
         promises: list[int] = []
-        stage.shell.promised = promises.append
+        stage.shell.on_early_acceptance = promises.append
         stage.submit(1)
-        await stage.shell.safe()
+        await stage.shell.wait_durable()
         stage.performed.clear()
         stage.acknowledge(1)
         assert [type(command) for command, _ in stage.performed] == [JobAccepted]
         assert stage.journal.durable == 1
         assert promises == [2]
-        await stage.shell.safe()
+        await stage.shell.wait_durable()
         assert [type(command) for command, _ in stage.performed] == [JobAccepted, JobAccepted, SendMessage]
         stage.shell.close()
 
@@ -259,7 +265,7 @@ def test_a_job_whose_submission_is_not_on_disk_is_not_accepted_early(tmp_path: P
         stage.submit(1)
         stage.acknowledge(1)
         assert stage.performed == []
-        await stage.shell.safe()
+        await stage.shell.wait_durable()
         assert JobAccepted in [type(command) for command, _ in stage.performed]
         assert all(durable == 2 for _, durable in stage.performed)
         stage.shell.close()
@@ -271,29 +277,29 @@ def test_a_little_on_a_quick_disk_is_written_on_the_spot_and_on_a_slow_one_besid
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shell_module, "QUICK_SECONDS", 10.0)
-    monkeypatch.setattr(shell_module, "DOUBT_FIRST", DOUBT_FEW + 1)
+    monkeypatch.setattr(shell_module, "SLOW_DISK_SCORE_FIRST", SLOW_DISK_SCORE + 1)
 
     async def story() -> None:
         stage = Stage(tmp_path)
         where: list[bool] = []
-        stage.journal.committed = lambda *_: where.append(current_thread() is main_thread())
+        stage.journal.on_commit = lambda *_: where.append(current_thread() is main_thread())
 
         async def write(*jobs: int) -> None:
             for job in jobs:
                 stage.ask(job)
-            await stage.shell.safe()
+            await stage.shell.wait_durable()
 
         for job in range(1, 5):
             await write(job)
         assert where == [False, False, True, True], "nothing is known of the disk at first"
-        await write(*range(20, 21 + FEW_EVENTS))
+        await write(*range(20, 21 + INLINE_EVENTS_MAX))
         assert where[4:] == [False], "much is written beside"
         monkeypatch.setattr(shell_module, "QUICK_SECONDS", 1e-9)  # so long every write takes
         for job in (5, 6, 7):
             await write(job)
         assert where[5:] == [True, False, False], "the disk has become slow"
         assert [command.job for command, _ in stage.performed if type(command) is JobAccepted] == [
-            1, 2, 3, 4, *range(20, 21 + FEW_EVENTS), 5, 6, 7,
+            1, 2, 3, 4, *range(20, 21 + INLINE_EVENTS_MAX), 5, 6, 7,
         ]  # fmt: skip
         stage.shell.close()
 
@@ -306,16 +312,16 @@ def test_a_write_that_took_long_now_and_then_is_no_slow_disk_and_a_stall_is_one(
 
         def doubted(*writes: float) -> bool:
             """Whether the next write is the other thread's, after writes of so many quick ones' time."""
-            stage.shell._doubt = 0.0
+            stage.shell._slow_disk_score = 0.0
             for factor in writes:
-                stage.shell._judge_disk(factor * QUICK_SECONDS)
-            return stage.shell._doubt >= DOUBT_FEW
+                stage.shell._update_disk_score(factor * QUICK_SECONDS)
+            return stage.shell._slow_disk_score >= SLOW_DISK_SCORE
 
         assert not doubted(*[2.0, 0.1, 0.1, 0.1] * 50), "every fourth: somebody else had the processor"
         assert doubted(*[2.0] * 5), "all of them: it is the disk"
         assert doubted(*[0.1] * 50, 25.0), "a stall"
         assert doubted(25.0, *[0.1] * 10)
-        assert not doubted(1e9, *[0.1] * int(DOUBT_MAX)), "it is believed again after a while"
+        assert not doubted(1e9, *[0.1] * int(SLOW_DISK_SCORE_MAX)), "it is believed again after a while"
         stage.shell.close()
 
     play(story())
@@ -324,13 +330,13 @@ def test_a_write_that_took_long_now_and_then_is_no_slow_disk_and_a_stall_is_one(
 def test_a_write_on_the_spot_that_fails_ends_the_shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shell_module, "DOUBT_FIRST", 0.0)
+    monkeypatch.setattr(shell_module, "SLOW_DISK_SCORE_FIRST", 0.0)
 
     async def story() -> None:
         stage = Stage(tmp_path)
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
         stage.ask(1)
-        await stage.shell.safe()
+        await stage.shell.wait_durable()
         os.close(stage.journal._segments._fd)
         stage.ask(2)
         ended = asyncio.get_running_loop().create_future()
@@ -353,11 +359,11 @@ def test_what_the_journal_cannot_take_does_not_reach_the_machine(tmp_path: Path)
         assert isinstance(machine, Echo)
         large = CancelRequested(stage.clock.now(), "m" * RECORD_BYTES_MAX, 1, JobId(1))
         with pytest.raises(RecordTooLarge):
-            stage.shell.take(large)
+            stage.shell.handle(large)
         assert machine.taken == []
         assert stage.journal.position == before
         stage.ask(2)
-        await stage.shell.safe()
+        await stage.shell.wait_durable()
         assert machine.taken == [2]
         assert not stage.failures
         stage.shell.close()

@@ -10,7 +10,7 @@ import pytest
 
 from hanse.live import shell as shell_module
 from hanse.live.clock import Clock
-from hanse.live.journal.journal import Journal, Recovered
+from hanse.live.journal.journal import Journal, JournalContents
 from hanse.live.shell import JournalledShell
 from hanse.model.effects import Effect
 from hanse.model.events import Event, JobSubmitted
@@ -66,8 +66,8 @@ class Member:
         """So many large events, each on disk before the next."""
         for request in range(count):
             spec = JobSpec((TaskGroup(payload=PAYLOAD),))
-            self.shell.take(JobSubmitted(self.clock.now(), "me", request, spec))
-            await self.shell.safe()
+            self.shell.handle(JobSubmitted(self.clock.now(), "me", request, spec))
+            await self.shell.wait_durable()
 
     def crash(self) -> None:
         """Leave the files as they are on disk: the journal does not say that all is in order."""
@@ -81,7 +81,7 @@ def play(story: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(story, 120))
 
 
-def replayed(found: Recovered) -> int:
+def replayed(found: JournalContents) -> int:
     return sum(map(len, found.records))
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hanse.live.config.config_history import ERAS
+from hanse.live.config.config_history import CONFIG_HISTORY_FILE
 from hanse.live.journal.layout import SECTOR
-from hanse.live.recovery import CLOCK
-from hanse.live.wall_clock_check import WallWatch
+from hanse.live.recovery import CLOCK_FILE
+from hanse.live.wall_clock_check import WallClockCheck
 from hanse.model.ids import SECOND
 from hanse.security.certificate_fields import Certificate
 from hanse.security.wall_time import wall_now
@@ -43,9 +43,9 @@ def test_nothing_is_told_when_all_is_well(member: Path, caplog: pytest.LogCaptur
 
 
 def test_settings_that_are_gone_are_told(member: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (member / ERAS).unlink()
+    (member / CONFIG_HISTORY_FILE).unlink()
     (said,) = warnings_of(member, caplog)
-    assert f"{member / ERAS} is missing" in said
+    assert f"{member / CONFIG_HISTORY_FILE} is missing" in said
 
 
 def test_a_tail_that_was_cut_is_told(member: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -68,7 +68,7 @@ def test_a_journal_of_the_future_is_told(member: Path, caplog: pytest.LogCapture
 def test_the_time_that_a_machine_was_off_counts(member: Path) -> None:
     before = wall_now() * 1_000 - HOUR * 1_000
     os.utime(segment(member), ns=(before, before))
-    (member / CLOCK).write_bytes(msgspec.json.encode({"boot": "another boot", "offset": 7}))
+    (member / CLOCK_FILE).write_bytes(msgspec.json.encode({"boot": "another boot", "offset": 7}))
     last = busy("c1").events[-1].at
     assert come_back(member, warden_of(busy("c1"))).clock.now() >= last + HOUR
 
@@ -88,27 +88,27 @@ class Clocks:
 def test_a_clock_that_is_set_is_told_once(step: int, way: str) -> None:
     clocks = Clocks()
     certificate = Certificate(None, 0, 2_000 * HOUR, "")
-    watch = WallWatch(lambda: certificate, lambda: clocks.wall, lambda: clocks.steady)
-    assert watch.look() == []
+    watch = WallClockCheck(lambda: certificate, lambda: clocks.wall, lambda: clocks.steady)
+    assert watch.check() == []
     clocks.run(30 * SECOND, 29 * SECOND)
-    assert watch.look() == [], "clocks are corrected a little all the time"
+    assert watch.check() == [], "clocks are corrected a little all the time"
     clocks.run(30 * SECOND + step, 30 * SECOND)
-    assert watch.look() == [f"the clock of this machine was set {way} by 3600 s"]
-    assert watch.look() == []
+    assert watch.check() == [f"the clock of this machine was set {way} by 3600 s"]
+    assert watch.check() == []
 
 
 def test_a_clock_that_cannot_be_right_is_told_until_the_certificate_is_renewed() -> None:
     clocks = Clocks()
     shown = Certificate(None, clocks.wall + 1, clocks.wall + HOUR, "")
-    watch = WallWatch(lambda: shown, lambda: clocks.wall, lambda: clocks.steady)
-    (said,) = watch.look()
+    watch = WallClockCheck(lambda: shown, lambda: clocks.wall, lambda: clocks.steady)
+    (said,) = watch.check()
     assert "is not valid yet, so the clock is behind" in said
-    assert watch.look() == []
+    assert watch.check() == []
     clocks.run(30 * SECOND, 30 * SECOND)
-    assert watch.look() == []
+    assert watch.check() == []
     clocks.run(2 * HOUR, 2 * HOUR)
-    (said,) = watch.look()
+    (said,) = watch.check()
     assert "has expired" in said
     shown = Certificate(None, 0, clocks.wall + HOUR, "")
     clocks.run(30 * SECOND, 30 * SECOND)
-    assert watch.look() == []
+    assert watch.check() == []

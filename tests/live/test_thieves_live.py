@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import hanse
-from hanse.client.client import Client
-from hanse.sdk.client_pool import chosen
-from hanse.security.access_token_issuer import AccessLedger
+from hanse.client.client import LeagueClient
+from hanse.sdk.client_pool import open_endpoints
+from hanse.security.access_token_issuer import AccessTokenIssuer
 from hanse.security.certificate_authority import Authority
 from hanse.security.identity import Role
 from hanse.security.wall_time import wall_now
@@ -92,14 +92,14 @@ def test_a_task_of_the_same_user_cannot_pose_as_a_hand(
     caplog.set_level(logging.WARNING)
     with (
         open_directory() as directory,
-        hanse.Executor(hands=2, python=python, retries=9, job={"env": {"PYTHONPATH": PATHS}}) as pool,
+        hanse.Executor(max_workers=2, python=python, retries=9, job={"env": {"PYTHONPATH": PATHS}}) as pool,
     ):
-        assert pool.wait_for_hands(2, SECONDS_MAX)
+        assert pool.wait_for_workers(2, SECONDS_MAX)
         directory.chmod(0o777)
         program, loot = directory / "thief.py", directory / "loot"
         program.write_text(THIEF)
         program.chmod(0o644)
-        environment = dict(pool._keeper._form["env"])  # type: ignore[call-overload]
+        environment = dict(pool._provisioner._form["env"])  # type: ignore[call-overload]
         given = {key: environment[key] for key in ("HANSE_HAND_ADDRESS", "HANSE_HAND_PIN", "PYTHONPATH")}
         given |= {"THIEF_FILE": str(loot), "THIEF_JOB": pool.tasks[0].partition(".")[0], "THIEF_HANDS": "2"}
         thief: dict[str, Any] = {"command": [python, str(program)], "env": given, "cpus": 1}
@@ -117,7 +117,7 @@ def test_a_task_of_the_same_user_cannot_pose_as_a_hand(
         assert [given for given, got in results if got != given] == [], said
         assert "ended with [4]" in said  # no try got past the proof, and the thief made all of them
         assert pool.refused >= 1
-        assert pool.hands == 2
+        assert pool.worker_count == 2
     assert "without its key" in caplog.text
 
 
@@ -166,12 +166,12 @@ def test_a_task_that_waits_for_hands_to_start_cannot_read_their_keys(live: LiveL
         try:
             wait_for(partial(is_said, live, job, "ready"))
             for _ in range(3):
-                with hanse.Executor(hands=2, python=python, job={"env": {"PYTHONPATH": PATHS}}) as pool:
-                    came = pool.wait_for_hands(2, SECONDS_MAX)
+                with hanse.Executor(max_workers=2, python=python, job={"env": {"PYTHONPATH": PATHS}}) as pool:
+                    came = pool.wait_for_workers(2, SECONDS_MAX)
                     assert "GOT" not in live.output(job)
                     assert came
-                    for member in list(pool._exchange.crew.members):
-                        wait_for(partial(is_said, live, job, f"tried {member.link.hello.pid}"))
+                    for member in list(pool._dispatcher.pool.workers):
+                        wait_for(partial(is_said, live, job, f"tried {member.connection.hello.pid}"))
         finally:
             end.touch()
         live.wait(job)
@@ -180,7 +180,7 @@ def test_a_task_that_waits_for_hands_to_start_cannot_read_their_keys(live: LiveL
 
 def test_a_hand_imports_nothing_from_its_fresh_directory(live: LiveLeague) -> None:
     python = an_open_interpreter() if os.geteuid() == 0 else sys.executable
-    with hanse.Executor(hands=1, python=python, job={"env": {"PYTHONPATH": PATHS}}) as pool:
+    with hanse.Executor(max_workers=1, python=python, job={"env": {"PYTHONPATH": PATHS}}) as pool:
         home = pool.submit(os.getcwd).result(SECONDS_MAX)
         paths = pool.submit(search_paths).result(SECONDS_MAX)
         assert [path for path in paths if path == "" or path.startswith(home)] == []
@@ -194,12 +194,12 @@ def search_paths() -> list[str]:
 
 def submitted_by_another(live: LiveLeague, job: dict[str, Any]) -> str:
     """Submit a job as another person than whoever uses the executor: one with a submitter's token."""
-    token = AccessLedger(live.home, Authority.open(live.home.authority), wall_now).create(
+    token = AccessTokenIssuer(live.home, Authority.open(live.home.authority), wall_now).create(
         Role.SUBMITTER, f"mallory-{uuid.uuid4().hex[:8]}", 1
     )
-    doors = chosen(None, token)
+    doors = open_endpoints(None, token)
     try:
-        result = Client(doors).submit([{**job, "client_id": uuid.uuid4().hex}])[0]
+        result = LeagueClient(doors).submit([{**job, "client_id": uuid.uuid4().hex}])[0]
     finally:
         doors.close()
     assert result.job, result
@@ -225,15 +225,15 @@ def answer_another_call(path: str) -> str:
     import gc
     import pickle
 
-    from hanse.sdk.workers.worker_protocol import VALUE, Outcome, Parcel, Results, frame
+    from hanse.sdk.workers.worker_protocol import VALUE, CallOutcome, Payload, Results, encode_frame
 
     class Evil:
         def __reduce__(self) -> tuple[object, ...]:
             return Path.write_text, (Path(path), "code of a worker ran here")
 
     channel = next(one for one in gc.get_objects() if type(one).__name__ == "ExecutorConnection")
-    outcomes = tuple(Outcome(number, VALUE, Parcel(pickle.dumps(Evil()))) for number in (1_000, 1_001))
-    channel.send(frame(Results(outcomes, 1)))
+    outcomes = tuple(CallOutcome(number, VALUE, Payload(pickle.dumps(Evil()))) for number in (1_000, 1_001))
+    channel.send(encode_frame(Results(outcomes, 1)))
     return "sent"
 
 
@@ -244,10 +244,10 @@ def test_a_result_of_a_call_that_the_hand_was_not_given_is_refused(
     environment = {"PYTHONPATH": os.pathsep.join([PATHS, str(Path(__file__).parents[2])])}
     with (
         open_directory() as directory,
-        hanse.Executor(hands=1, python=python, retries=0, job={"env": environment}) as pool,
+        hanse.Executor(max_workers=1, python=python, retries=0, job={"env": environment}) as pool,
     ):
         loot = directory / "loot"
-        with pytest.raises(hanse.HandLostError):
+        with pytest.raises(hanse.WorkerLostError):
             pool.submit(answer_another_call, str(loot)).result(SECONDS_MAX)
         assert pool.submit(abs, -1).result(SECONDS_MAX) == 1  # another worker has come
         assert not loot.exists()

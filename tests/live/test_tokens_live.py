@@ -15,7 +15,7 @@ import hanse
 from hanse.client.contexts import load
 from hanse.client.exit_codes import ExitCode
 from hanse.sdk.errors import NotAllowedError
-from hanse.security.access_token_issuer import AccessLedger
+from hanse.security.access_token_issuer import AccessTokenIssuer
 from hanse.security.certificate_authority import Authority
 from hanse.security.identity import Role
 from hanse.security.revocation_list import DAY
@@ -38,10 +38,10 @@ class Machine:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("HANSE_")}
         self.env = {**kept, "HANSE_CONFIG": str(folder / "config.json")}
 
-    def ledger(self, late: int = 0) -> AccessLedger:
+    def ledger(self, late: int = 0) -> AccessTokenIssuer:
         """Where tokens are made; ``late``: microseconds by which its clock is behind."""
         home = self.live.home
-        return AccessLedger(home, Authority.open(home.authority), lambda: wall_now() - late)
+        return AccessTokenIssuer(home, Authority.open(home.authority), lambda: wall_now() - late)
 
     def token(self, role: Role, name: str, late: int = 0) -> Path:
         """A file with a new token."""
@@ -111,7 +111,7 @@ def test_programs_do_with_a_token_alone(machine: Machine) -> None:
         assert future.result(SECONDS_MAX) is None
         assert "The call ended" in future.why()
         assert "by hand" in future.logs()
-    with hanse.Executor(hands=1) as executor:
+    with hanse.Executor(max_workers=1) as executor:
         assert list(executor.map(abs, [-1, -2])) == [1, 2]
 
     async def both() -> str:
@@ -148,7 +148,7 @@ def test_a_viewer_is_refused_with_the_documented_error(machine: Machine) -> None
         assert isinstance(client.jobs(), list)
         with pytest.raises(NotAllowedError, match="a viewer may not do this"):
             client.run("true")
-        with pytest.raises(hanse.NoHandsError, match="a viewer may not do this"):
+        with pytest.raises(hanse.NoWorkersError, match="a viewer may not do this"):
             client.submit(pow, 1, 1).result(SECONDS_MAX)
 
 

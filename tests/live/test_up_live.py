@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from hanse.cli.embedded.member_processes import PIDS, running_members
-from hanse.cli.embedded.member_start import Outcome, StartingMember, await_members, start_member
+from hanse.cli.embedded.member_start import StartingMember, StartOutcome, await_members, start_member
 from hanse.client.exit_codes import ExitCode
 from hanse.live.readiness import StartReport
 from hanse.security.home import Home
@@ -241,10 +241,10 @@ def test_a_slow_member_is_named_and_gets_ready_all_the_same() -> None:
             for name, prefix, seconds in (("b2", [], SECONDS_MAX), ("b1", stopped, 0.5)):
                 reader, process = start_member(live.home, "broker", name, prefix=prefix)
                 live.processes[name] = process
-                outcome = Outcome()
+                outcome = StartOutcome()
                 waiting = {reader: StartingMember(name, process.pid, 0)}
                 await_members(live.home, waiting, outcome, seconds, print)
-                assert outcome == (Outcome(ready=["b2"]) if name == "b2" else Outcome(late=["b1"]))
+                assert outcome == (StartOutcome(ready=["b2"]) if name == "b2" else StartOutcome(late=["b1"]))
             live.processes["b1"].send_signal(signal.SIGCONT)
             until(answers(live, "b1"))
             assert live.processes["b1"].poll() is None
@@ -325,7 +325,7 @@ def test_progress_is_waited_for_and_shown() -> None:
 
         member = Thread(target=tell)
         member.start()
-        outcome, shown = Outcome(), list[str]()
+        outcome, shown = StartOutcome(), list[str]()
         waiting = {reader: StartingMember("north", os.getpid(), 0)}
         await_members(Home(directory), waiting, outcome, 5.0, shown.append)
         member.join()
@@ -354,26 +354,26 @@ def test_a_member_that_works_in_silence_is_waited_for(is_busy: bool) -> None:
         with open_directory() as directory:
             assert process.stdout is not None
             process.stdout.readline()  # it has loaded what it needs
-            outcome = Outcome()
+            outcome = StartOutcome()
             waiting = {reader: StartingMember("north", process.pid, 0)}
             await_members(Home(directory), waiting, outcome, 3.0, show)
     finally:
         os.close(writer)
         process.kill()
         process.communicate()
-    assert outcome == (Outcome(ready=["north"]) if is_busy else Outcome(late=["north"]))
+    assert outcome == (StartOutcome(ready=["north"]) if is_busy else StartOutcome(late=["north"]))
     assert shown == ["north is starting: it is working, but has reported no progress"] * (2 if is_busy else 0)
 
 
 def test_a_member_tells_its_progress_to_whoever_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hanse.live.readiness.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("hanse.live.readiness.REPORT_SECONDS", 0.0)
     reader, writer = os.pipe()
     report = StartReport(writer)
     for done in range(1_001):
-        report.replayed(done, 1_000)
+        report.report_replayed(done, 1_000)
     assert os.read(reader, 4_096).startswith(b"replayed 0 of 1000\nreplayed 256 of 1000\n")
     for _ in range(10_000):
-        report.replayed(0, 1_000)  # nobody reads: it does not wait
+        report.report_replayed(0, 1_000)  # nobody reads: it does not wait
     os.close(reader)
-    report.replayed(0, 1_000)
-    report.ready()
+    report.report_replayed(0, 1_000)
+    report.report_ready()

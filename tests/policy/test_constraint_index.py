@@ -113,5 +113,5 @@ def test_the_oldest_compiled_constraint_goes_first(monkeypatch: pytest.MonkeyPat
 
 def test_the_count_of_attributes() -> None:
     table = AttributeIndex([{"a": 1, "b": 2}, {}, {"a": 1}])
-    assert table.count.tolist() == [2, 0, 1]
-    assert table.count.dtype == np.int64
+    assert table.attribute_counts.tolist() == [2, 0, 1]
+    assert table.attribute_counts.dtype == np.int64

@@ -8,19 +8,19 @@ import pytest
 
 from hanse.model.attempt_key import attempt_key
 from hanse.sdk.workers import secure_channel
-from hanse.sdk.workers.autoscaler import Muster
-from hanse.sdk.workers.provisioner import Hired, Refusal
-from hanse.sdk.workers.refused_connections import TOLD_MAX, Refusals
-from hanse.sdk.workers.worker_connection import Gate, Link
+from hanse.sdk.workers.autoscaler import Autoscaler
+from hanse.sdk.workers.provisioner import WorkerJob, WorkerRefusal
+from hanse.sdk.workers.refused_connections import LOGGED_MAX, RefusedConnections
+from hanse.sdk.workers.worker_connection import ConnectionSettings, WorkerConnection
 from hanse.sdk.workers.worker_protocol import (
     Challenge,
+    FrameDecoder,
     FrameError,
     Hello,
     Message,
     Ready,
-    Splitter,
     Welcome,
-    frame,
+    encode_frame,
 )
 
 JOB = "1-7"
@@ -30,18 +30,18 @@ NONCE = b"h" * 32
 class Caller:
     """Somebody at the executor's door, word by word."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: ConnectionSettings) -> None:
         with socket.create_server(("localhost", 0)) as door:
             self.there = socket.create_connection(door.getsockname())
             here, _ = door.accept()
-        self.link = Link(here, gate, 0.0)
-        self.sealed = secure_channel.Sealed(secure_channel.hand_context(), server=False)
-        while not self.sealed.shaken():
-            self.there.sendall(self.sealed.out())
+        self.link = WorkerConnection(here, gate, 0.0)
+        self.sealed = secure_channel.TlsSession(secure_channel.worker_context(), server=False)
+        while not self.sealed.do_handshake():
+            self.there.sendall(self.sealed.take_output())
             assert self.link.receive() == []
             self.sealed.feed(self.there.recv(1 << 16))
-        self.splitter = Splitter()
-        self.there.sendall(self.sealed.out())
+        self.splitter = FrameDecoder()
+        self.there.sendall(self.sealed.take_output())
         assert self.link.receive() == []
         challenge = self.hear()
         assert isinstance(challenge, Challenge)
@@ -49,18 +49,22 @@ class Caller:
 
     def hear(self) -> Message:
         while True:
-            for message in self.splitter.feed(self.sealed.take()):
+            for message in self.splitter.feed(self.sealed.read()):
                 return message
             self.sealed.feed(self.there.recv(1 << 16))
 
     def say(self, message: Message) -> None:
-        self.sealed.seal(frame(message))
-        self.there.sendall(self.sealed.out())
+        self.sealed.write(encode_frame(message))
+        self.there.sendall(self.sealed.take_output())
         self.link.receive()
 
-    def hello(self, gate: Gate, key: bytes, index: int = 0, attempt: int = 1, nonce: bytes = NONCE) -> Hello:
+    def hello(
+        self, gate: ConnectionSettings, key: bytes, index: int = 0, attempt: int = 1, nonce: bytes = NONCE
+    ) -> Hello:
         who = (JOB, index, attempt)
-        proof = secure_channel.proof(key, secure_channel.HAND, self.nonce, nonce, gate.fingerprint, who)
+        proof = secure_channel.compute_proof(
+            key, secure_channel.WORKER_ROLE, self.nonce, nonce, gate.fingerprint, who
+        )
         return Hello(nonce, proof, *who, "north", "0", 1, "3.11")
 
     def close(self) -> None:
@@ -72,9 +76,9 @@ class Callers:
     """All who call at one gate."""
 
     def __init__(self) -> None:
-        self.muster = Muster(0, None, 60.0)
-        self.gate = Gate(None, ())
-        self.gate.admit = lambda hello: self.muster.admit(*hello.who)
+        self.muster = Autoscaler(0, None, 60.0)
+        self.gate = ConnectionSettings(None, ())
+        self.gate.check_admission = lambda hello: self.muster.admit(*hello.attempt_id)
         self.open: list[Caller] = []
 
     def call(self) -> Caller:
@@ -88,7 +92,7 @@ class Callers:
 @pytest.fixture
 def door() -> Iterator[Callers]:
     callers = Callers()
-    callers.muster.hired(Hired(JOB, 2), 0.0)
+    callers.muster.on_worker_job(WorkerJob(JOB, 2), 0.0)
     yield callers
     for caller in callers.open:
         caller.close()
@@ -100,11 +104,15 @@ def test_a_hand_with_its_own_key_is_let_in_and_the_executor_proves_the_same_key(
     welcome = caller.hear()
     assert isinstance(welcome, Welcome)
     pin = door.gate.fingerprint
-    wanted = secure_channel.proof(door.key(), secure_channel.EXECUTOR, NONCE, caller.nonce, pin, (JOB, 0, 1))
-    assert secure_channel.proved(welcome.proof, wanted)
-    other = secure_channel.proof(door.key(1), secure_channel.EXECUTOR, NONCE, caller.nonce, pin, (JOB, 0, 1))
-    assert not secure_channel.proved(welcome.proof, other)
-    caller.say(Ready(spooled=False))
+    wanted = secure_channel.compute_proof(
+        door.key(), secure_channel.EXECUTOR_ROLE, NONCE, caller.nonce, pin, (JOB, 0, 1)
+    )
+    assert secure_channel.is_same_secret(welcome.proof, wanted)
+    other = secure_channel.compute_proof(
+        door.key(1), secure_channel.EXECUTOR_ROLE, NONCE, caller.nonce, pin, (JOB, 0, 1)
+    )
+    assert not secure_channel.is_same_secret(welcome.proof, other)
+    caller.say(Ready(sees_store=False))
     assert caller.link.ready
 
 
@@ -136,7 +144,7 @@ def test_a_nonce_of_another_length_is_refused(door: Callers) -> None:
 def test_ready_without_a_hello_is_refused(door: Callers) -> None:
     caller = door.call()
     with pytest.raises(FrameError, match="before the worker has proved its key"):
-        caller.say(Ready(spooled=False))
+        caller.say(Ready(sees_store=False))
 
 
 def test_each_attempt_comes_once_and_never_an_earlier_one(door: Callers) -> None:
@@ -161,16 +169,16 @@ def test_a_stranger_writes_no_lines_of_its_own_into_the_log(
     strange = Hello(NONCE, b"", "1-7\nWARNING all is well\x1b[2J", 0, 1, "north", "0", 1, "3.11")
     with pytest.raises(FrameError) as caught:
         caller.say(strange)
-    refusals = Refusals()
-    refusals.tell(caller.link, str(caught.value) + "x" * 1_000)
+    refusals = RefusedConnections()
+    refusals.record(caller.link, str(caught.value) + "x" * 1_000)
     (record,) = caplog.records
     assert record.getMessage().isprintable()
     assert "without its key" in record.getMessage()
     assert len(record.getMessage()) < 500
     for _ in range(200):
-        refusals.tell(caller.link, "again")
+        refusals.record(caller.link, "again")
     assert refusals.count == 201
-    assert len(caplog.records) == TOLD_MAX + 1  # and one that says that no more are told
+    assert len(caplog.records) == LOGGED_MAX + 1  # and one that says that no more are told
 
 
 def test_a_task_that_was_not_asked_for_is_refused(door: Callers) -> None:
@@ -180,12 +188,12 @@ def test_a_task_that_was_not_asked_for_is_refused(door: Callers) -> None:
 
 
 def test_a_job_is_known_when_it_was_asked_for_or_may_have_been() -> None:
-    muster = Muster(0, None, 60.0)
+    muster = Autoscaler(0, None, 60.0)
     assert "did not request" in muster.admit(JOB, 0, 1)
-    muster.asking = True
+    muster.request_pending = True
     assert muster.admit(JOB, 0, 1) == ""  # workers may be faster than the answer that names their job
-    muster.hired(Hired(JOB, 1), 0.0)
+    muster.on_worker_job(WorkerJob(JOB, 1), 0.0)
     assert "further connection" in muster.admit(JOB, 0, 1)
     assert "did not request" in muster.admit("1-8", 0, 1)
-    muster.not_hired(Refusal("the league is silent", lasting=False), 0.0)
+    muster.on_refusal(WorkerRefusal("the league is silent", lasting=False), 0.0)
     assert muster.admit("1-8", 0, 1) == ""

@@ -18,26 +18,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hanse
-from hanse.sdk.errors import CannotTravelError
-from hanse.sdk.function_pickling import FUNCTIONS_MAX, Registry, apply, name_of, named
-from hanse.sdk.serialization import Assembly, Packed, is_large, owned, pack, pack_call, unpack
-from hanse.sdk.shared_store import PREFIX, OwnSpool, Spool, read_file, sees
-from hanse.sdk.task_graph import futures_in
+from hanse.sdk.errors import SerializationError
+from hanse.sdk.function_pickling import FUNCTIONS_MAX, FunctionRegistry, apply, find_function, importable_name
+from hanse.sdk.serialization import (
+    PayloadAssembler,
+    PickledValue,
+    copy_buffers,
+    is_large,
+    pack,
+    pack_call,
+    unpack,
+)
+from hanse.sdk.shared_store import DIRECTORY_PREFIX, ExecutorStore, SharedStore, can_use_store, read_file
+from hanse.sdk.task_graph import find_futures
 from hanse.sdk.workers import secure_channel
-from hanse.sdk.workers.worker_connection import Gate, Link
+from hanse.sdk.workers.worker_connection import ConnectionSettings, WorkerConnection
 from hanse.sdk.workers.worker_protocol import (
     FRAME_BYTES_MAX,
     LARGE_BYTES,
+    CallOutcome,
     CallRecord,
     Calls,
+    FrameDecoder,
     FrameError,
-    Outcome,
-    Parcel,
-    Piece,
+    Payload,
+    PayloadPiece,
     Recall,
     Results,
-    Splitter,
-    frame,
+    encode_frame,
 )
 
 ROOT = Path(__file__).parent.parent.parent
@@ -51,7 +59,7 @@ def test_importing_hanse_imports_nothing_heavy() -> None:
     assert hanse.Executor.__name__ == "Executor"
     with pytest.raises(AttributeError):
         _ = hanse.Nobody
-    assert set(hanse._HOMES) | {"__version__"} == set(hanse.__all__)
+    assert set(hanse._MODULES) | {"__version__"} == set(hanse.__all__)
 
 
 # --- frames ------------------------------------------------------------------------------------------------
@@ -59,31 +67,31 @@ def test_importing_hanse_imports_nothing_heavy() -> None:
 RECORDS: list[Any] = [
     Calls(
         (
-            CallRecord(1, 2, Parcel(b"abc")),
-            CallRecord(2, 2, Parcel(b"", (), "f", 0, (1, 2)), ((1, Parcel(b"x")),)),
+            CallRecord(1, 2, Payload(b"abc")),
+            CallRecord(2, 2, Payload(b"", (), "f", 0, (1, 2)), ((1, Payload(b"x")),)),
         )
     ),
-    Results((Outcome(1, 0, Parcel(b"r", (b"b",))),), 12),
+    Results((CallOutcome(1, 0, Payload(b"r", (b"b",))),), 12),
     Recall((1, 2), 3),
-    Piece(4, b"p" * 100),
+    PayloadPiece(4, b"p" * 100),
 ]
 
 
 @given(st.lists(st.integers(1, 40), max_size=30))
 def test_records_come_out_whole_however_they_are_cut(cuts: list[int]) -> None:
-    data = b"".join(map(frame, RECORDS))
-    splitter = Splitter()
+    data = b"".join(map(encode_frame, RECORDS))
+    splitter = FrameDecoder()
     found: list[Any] = []
     for cut in cuts:
         found += splitter.feed(data[:cut])
         data = data[cut:]
     found += splitter.feed(data)
-    assert [frame(one) for one in found] == [frame(one) for one in RECORDS]
+    assert [encode_frame(one) for one in found] == [encode_frame(one) for one in RECORDS]
 
 
 @given(st.binary(max_size=200))
 def test_garbage_is_an_error_and_nothing_else(data: bytes) -> None:
-    splitter = Splitter()
+    splitter = FrameDecoder()
     try:
         found = list(splitter.feed(len(data).to_bytes(4, "big") + data))
     except FrameError:
@@ -93,9 +101,9 @@ def test_garbage_is_an_error_and_nothing_else(data: bytes) -> None:
 
 def test_long_frames_are_refused_before_they_come() -> None:
     with pytest.raises(FrameError, match="at most"):
-        list(Splitter().feed((FRAME_BYTES_MAX + 1).to_bytes(4, "big")))
+        list(FrameDecoder().feed((FRAME_BYTES_MAX + 1).to_bytes(4, "big")))
     with pytest.raises(FrameError, match="at most"):
-        list(Splitter(100).feed((101).to_bytes(4, "big")))
+        list(FrameDecoder(100).feed((101).to_bytes(4, "big")))
 
 
 # --- parcels -----------------------------------------------------------------------------------------------
@@ -105,19 +113,21 @@ def no_file(name: str, size: int) -> bytearray:
     raise AssertionError(name)
 
 
-def through(packed: Packed, way: str, spool: OwnSpool) -> Any:
+def through(packed: PickledValue, way: str, spool: ExecutorStore) -> Any:
     """A value at the other end."""
-    assembly = Assembly()
+    assembly = PayloadAssembler()
     if way == "inline":
-        return unpack(assembly.parts(packed.inline(), no_file))
+        return unpack(assembly.take_parts(packed.to_inline_payload(), no_file))
     if way == "file":
-        parcel = packed.spooled(spool)
+        parcel = packed.write_to_store(spool)
         assert parcel is not None
-        return unpack(assembly.parts(parcel, lambda name, size: read_file(f"{spool.directory}/{name}", size)))
-    pieces, parcel = packed.pieces(7)
+        return unpack(
+            assembly.take_parts(parcel, lambda name, size: read_file(f"{spool.directory}/{name}", size))
+        )
+    pieces, parcel = packed.to_pieces(7)
     for piece in pieces:
-        assembly.add(piece)
-    return unpack(assembly.parts(parcel, no_file))
+        assembly.add_piece(piece)
+    return unpack(assembly.take_parts(parcel, no_file))
 
 
 @pytest.mark.parametrize("way", ["inline", "file", "pieces"])
@@ -136,7 +146,7 @@ def through(packed: Packed, way: str, spool: OwnSpool) -> Any:
     ids=["none", "int", "text", "bytes", "empty", "nested", "array", "fortran"],
 )
 def test_values_arrive_as_they_were(value: Any, way: str, tmp_path: Path) -> None:
-    spool = OwnSpool(tmp_path)
+    spool = ExecutorStore(tmp_path)
     back = through(pack(value, "it"), way, spool)
     spool.close()
     assert type(back) is type(value)
@@ -147,7 +157,7 @@ def test_arguments_are_as_they_were_when_they_were_given(tmp_path: Path) -> None
     data = np.zeros(10)
     packed = pack_call((data,), {})
     data[:] = 1
-    ((back,), _) = unpack(packed.parts())
+    ((back,), _) = unpack(packed.read_parts())
     assert back.sum() == 0
 
 
@@ -159,42 +169,42 @@ def test_large_bytes_are_not_copied() -> None:
 
 
 def test_what_neither_pickle_can_do_is_told() -> None:
-    with pytest.raises(CannotTravelError, match="the thing cannot be pickled"):
+    with pytest.raises(SerializationError, match="the thing cannot be pickled"):
         pack(threading.Lock(), "the thing")
 
 
 def test_a_parcel_of_another_size_is_refused() -> None:
-    assembly = Assembly()
-    assembly.add(Piece(1, b"abc"))
+    assembly = PayloadAssembler()
+    assembly.add_piece(PayloadPiece(1, b"abc"))
     with pytest.raises(FrameError, match="3 bytes came of a payload of 4"):
-        assembly.parts(Parcel(b"", (), "", 1, (4,)), no_file)
+        assembly.take_parts(Payload(b"", (), "", 1, (4,)), no_file)
 
 
 # --- the spool ---------------------------------------------------------------------------------------------
 
 
 def test_files_go_when_nobody_holds_them(tmp_path: Path) -> None:
-    spool = OwnSpool(tmp_path)
-    packed = owned(pack(np.arange(100_000), "it"))
+    spool = ExecutorStore(tmp_path)
+    packed = copy_buffers(pack(np.arange(100_000), "it"))
     assert is_large(packed)
-    assert packed.spooled(spool) is not None
+    assert packed.write_to_store(spool) is not None
     assert len(list(Path(spool.directory).iterdir())) == 2
-    packed.unspool()
+    packed.load_to_memory()
     assert len(list(Path(spool.directory).iterdir())) == 1
-    assert unpack(packed.parts()).sum() == 4_999_950_000
+    assert unpack(packed.read_parts()).sum() == 4_999_950_000
     for name in ("../x", "", "..", "token"):
         with pytest.raises(OSError, match="not the name of a payload"):
-            spool.taken(name)
+            spool.take_ownership(name)
     spool.close()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_only_who_reads_the_token_sees_the_spool(tmp_path: Path) -> None:
-    spool = OwnSpool(tmp_path)
-    assert sees(spool.directory, spool.token)
-    assert not sees(spool.directory, "another")
-    assert not sees(str(tmp_path), spool.token)
-    assert not sees("", "")
+    spool = ExecutorStore(tmp_path)
+    assert can_use_store(spool.directory, spool.token)
+    assert not can_use_store(spool.directory, "another")
+    assert not can_use_store(str(tmp_path), spool.token)
+    assert not can_use_store("", "")
     assert len(list(Path(spool.directory).iterdir())) == 1
     assert Path(spool.directory).parent.stat().st_mode & 0o777 == 0o711
     spool.close()
@@ -206,18 +216,18 @@ def test_a_dead_executors_spool_is_swept_and_a_living_ones_is_not(tmp_path: Path
         f"ExecutorStore({str(tmp_path)!r}); os._exit(1)"
     )
     subprocess.run([sys.executable, "-c", code], check=False)
-    assert len(list(tmp_path.glob(f"{PREFIX}*"))) == 1
-    first = OwnSpool(tmp_path)
-    second = OwnSpool(tmp_path)
-    assert len(list(tmp_path.glob(f"{PREFIX}*"))) == 2
+    assert len(list(tmp_path.glob(f"{DIRECTORY_PREFIX}*"))) == 1
+    first = ExecutorStore(tmp_path)
+    second = ExecutorStore(tmp_path)
+    assert len(list(tmp_path.glob(f"{DIRECTORY_PREFIX}*"))) == 2
     first.close()
     second.close()
 
 
 def test_no_room_is_an_answer() -> None:
-    assert Spool("/proc").write([b"x"]) is None
+    assert SharedStore("/proc").write([b"x"]) is None
     packed = pack(b"x" * LARGE_BYTES, "it")
-    assert packed.spooled(Spool("/nowhere")) is None
+    assert packed.write_to_store(SharedStore("/nowhere")) is None
     assert packed.file is None
 
 
@@ -232,41 +242,41 @@ def outer() -> Callable[[], int]:
 
 
 def test_functions_go_by_name_where_they_have_one() -> None:
-    assert name_of(time.sleep) == "time:sleep"
-    assert named("time:sleep") is time.sleep
-    assert name_of(Path.exists) == "pathlib:Path.exists"
-    assert name_of(outer) == f"{__name__}:outer"
-    assert name_of(outer()) == ""
-    assert name_of(lambda: 1) == ""
-    registry = Registry()
-    by_value = registry.of(outer())
+    assert importable_name(time.sleep) == "time:sleep"
+    assert find_function("time:sleep") is time.sleep
+    assert importable_name(Path.exists) == "pathlib:Path.exists"
+    assert importable_name(outer) == f"{__name__}:outer"
+    assert importable_name(outer()) == ""
+    assert importable_name(lambda: 1) == ""
+    registry = FunctionRegistry()
+    by_value = registry.register(outer())
     assert by_value is not None
-    assert unpack(by_value.packed.parts())() == 1
-    assert registry.of(partial(abs, 1)) is None  # it goes with the arguments
+    assert unpack(by_value.packed.read_parts())() == 1
+    assert registry.register(partial(abs, 1)) is None  # it goes with the arguments
 
 
 def test_a_function_that_has_a_name_can_still_go_by_value() -> None:
-    traveller = Registry().of(outer)
+    traveller = FunctionRegistry().register(outer)
     assert traveller is not None
     assert traveller.name
-    traveller.by_value()
+    traveller.pickle_by_value()
     assert not traveller.name
-    function = unpack(traveller.packed.parts())
+    function = unpack(traveller.packed.read_parts())
     assert function is not outer
     assert function()() == 1
 
 
 def test_functions_are_remembered_and_forgotten() -> None:
-    registry = Registry()
-    assert registry.of(apply) is registry.of(apply)
-    assert registry.each(abs) is registry.each(abs)
-    assert unpack(registry.each(abs).packed.parts())([(-1,), (2,)]) == [1, 2]
-    first = registry.of(outer())
+    registry = FunctionRegistry()
+    assert registry.register(apply) is registry.register(apply)
+    assert registry.register_chunked(abs) is registry.register_chunked(abs)
+    assert unpack(registry.register_chunked(abs).packed.read_parts())([(-1,), (2,)]) == [1, 2]
+    first = registry.register(outer())
     kept = [outer() for _ in range(FUNCTIONS_MAX)]
     for function in kept:
-        registry.of(function)
+        registry.register(function)
     assert first is not None
-    again = registry.of(first.function)
+    again = registry.register(first.function)
     assert again is not None
     assert again.number != first.number
 
@@ -274,68 +284,68 @@ def test_functions_are_remembered_and_forgotten() -> None:
 def test_futures_are_found_one_level_deep() -> None:
     one: hanse.Future[int] = hanse.Future()
     two: hanse.Future[int] = hanse.Future()
-    assert futures_in((1, one, [two, 3]), {"k": {"x": one}}) == (one, two, one)
-    assert futures_in(([[one]],), {}) == ()
+    assert find_futures((1, one, [two, 3]), {"k": {"x": one}}) == (one, two, one)
+    assert find_futures(([[one]],), {}) == ()
 
 
 # --- the channel -------------------------------------------------------------------------------------------
 
 
-def pair() -> tuple[secure_channel.Sealed, secure_channel.Sealed, secure_channel.Certificate]:
-    certificate = secure_channel.Certificate()
-    server = secure_channel.Sealed(certificate.context(), server=True)
-    hand = secure_channel.Sealed(secure_channel.hand_context(), server=False)
+def pair() -> tuple[secure_channel.TlsSession, secure_channel.TlsSession, secure_channel.ExecutorCertificate]:
+    certificate = secure_channel.ExecutorCertificate()
+    server = secure_channel.TlsSession(certificate.server_context(), server=True)
+    hand = secure_channel.TlsSession(secure_channel.worker_context(), server=False)
     done = [False, False]
     while not all(done):
-        done[0] = hand.shaken()
+        done[0] = hand.do_handshake()
         _move(hand, server)
-        done[1] = server.shaken()
+        done[1] = server.do_handshake()
         _move(server, hand)
     return server, hand, certificate
 
 
-def _move(source: secure_channel.Sealed, target: secure_channel.Sealed) -> None:
-    data = source.out()
+def _move(source: secure_channel.TlsSession, target: secure_channel.TlsSession) -> None:
+    data = source.take_output()
     if data:
         target.feed(data)
 
 
 def test_the_channel_is_sealed_and_pinned() -> None:
     server, hand, certificate = pair()
-    assert hand.fingerprint() == certificate.fingerprint
-    hand.seal(b"hello" * 10_000)
-    data = hand.out()
+    assert hand.peer_fingerprint() == certificate.fingerprint
+    hand.write(b"hello" * 10_000)
+    data = hand.take_output()
     assert b"hello" not in data
     server.feed(data)
-    assert server.take() == b"hello" * 10_000
-    assert server.take() == b""
+    assert server.read() == b"hello" * 10_000
+    assert server.read() == b""
 
 
 def test_tampering_is_noticed() -> None:
     server, hand, _ = pair()
-    hand.seal(b"hello")
-    data = bytearray(hand.out())
+    hand.write(b"hello")
+    data = bytearray(hand.take_output())
     data[-1] ^= 1
     server.feed(bytes(data))
     with pytest.raises(ssl.SSLError):
-        server.take()
+        server.read()
 
 
 def test_proofs_are_of_a_role_a_key_both_nonces_and_an_attempt() -> None:
     who = ("1-7", 2, 1)
-    right = secure_channel.proof(b"s", secure_channel.HAND, b"a", b"b", b"f", who)
-    assert secure_channel.proved(
-        right, secure_channel.proof(b"s", secure_channel.HAND, b"a", b"b", b"f", who)
+    right = secure_channel.compute_proof(b"s", secure_channel.WORKER_ROLE, b"a", b"b", b"f", who)
+    assert secure_channel.is_same_secret(
+        right, secure_channel.compute_proof(b"s", secure_channel.WORKER_ROLE, b"a", b"b", b"f", who)
     )
     for other in (
-        secure_channel.proof(b"t", secure_channel.HAND, b"a", b"b", b"f", who),
-        secure_channel.proof(b"s", secure_channel.EXECUTOR, b"a", b"b", b"f", who),
-        secure_channel.proof(b"s", secure_channel.HAND, b"b", b"a", b"f", who),
-        secure_channel.proof(b"s", secure_channel.HAND, b"a", b"b", b"g", who),
-        secure_channel.proof(b"s", secure_channel.HAND, b"a", b"b", b"f", ("1-7", 2, 2)),
-        secure_channel.proof(b"s", secure_channel.HAND, b"a", b"b", b"f", ("1-7", 1, 1)),
+        secure_channel.compute_proof(b"t", secure_channel.WORKER_ROLE, b"a", b"b", b"f", who),
+        secure_channel.compute_proof(b"s", secure_channel.EXECUTOR_ROLE, b"a", b"b", b"f", who),
+        secure_channel.compute_proof(b"s", secure_channel.WORKER_ROLE, b"b", b"a", b"f", who),
+        secure_channel.compute_proof(b"s", secure_channel.WORKER_ROLE, b"a", b"b", b"g", who),
+        secure_channel.compute_proof(b"s", secure_channel.WORKER_ROLE, b"a", b"b", b"f", ("1-7", 2, 2)),
+        secure_channel.compute_proof(b"s", secure_channel.WORKER_ROLE, b"a", b"b", b"f", ("1-7", 1, 1)),
     ):
-        assert not secure_channel.proved(right, other)
+        assert not secure_channel.is_same_secret(right, other)
 
 
 def test_nothing_is_heard_before_the_proof() -> None:
@@ -345,15 +355,15 @@ def test_nothing_is_heard_before_the_proof() -> None:
         socket.create_connection(door.getsockname()) as there,
     ):
         here, _ = door.accept()
-        gate = Gate(None, ())
-        link = Link(here, gate, 0.0)
-        hand = secure_channel.Sealed(secure_channel.hand_context(), server=False)
-        while not hand.shaken():
-            there.sendall(hand.out())
+        gate = ConnectionSettings(None, ())
+        link = WorkerConnection(here, gate, 0.0)
+        hand = secure_channel.TlsSession(secure_channel.worker_context(), server=False)
+        while not hand.do_handshake():
+            there.sendall(hand.take_output())
             assert link.receive() == []
             hand.feed(there.recv(1 << 16))
-        hand.seal(frame(Results((Outcome(1, 0, Parcel(pickle.dumps(print))),), 0)))
-        there.sendall(hand.out())
+        hand.write(encode_frame(Results((CallOutcome(1, 0, Payload(pickle.dumps(print))),), 0)))
+        there.sendall(hand.take_output())
         with pytest.raises(FrameError, match="before the worker has proved its key"):
             link.receive()
         link.close()

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hanse.model.ids import SECOND
 from hanse.security.certificate_authority import Authority
 from hanse.security.credentials import Credentials
-from hanse.security.enrollment import accept, new_key, request
+from hanse.security.enrollment import accept, certificate_request, new_key
 from hanse.security.identity import Identity, Role
 
 DAY = 24 * 3_600 * SECOND
@@ -57,7 +57,9 @@ class PaperLeague:
     ) -> None:
         key = new_key()
         identity = self.identity(role, name)
-        issued = (authority or self.authority).issue(identity, request(key), ("127.0.0.1",), lifetime)
+        issued = (authority or self.authority).issue(
+            identity, certificate_request(key), ("127.0.0.1",), lifetime
+        )
         assert isinstance(issued, str), issued
         assert accept(credentials, key, issued, self.authority.certificate, identity) == identity
 

@@ -12,18 +12,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hanse.model.ids import SECOND
-from hanse.security.auth_refusal import Reason, Refusal
+from hanse.security.auth_refusal import AuthRefusal, AuthRefusalReason
 from hanse.security.certificate_authority import HOSTS_MAX, Authority, AuthorityError
 from hanse.security.certificate_fields import (
     Certificate,
     CertificateError,
-    due_for_renewal,
     fingerprint_of,
+    is_due_for_renewal,
     read_certificate,
 )
 from hanse.security.credentials import Credentials, joining_context
-from hanse.security.enrollment import new_key, request
-from hanse.security.identity import BACKDATED, Identity, Role, Shown, shown_by
+from hanse.security.enrollment import certificate_request, new_key
+from hanse.security.identity import BACKDATE, Identity, PeerCertificate, Role, peer_certificate
 from hanse.security.private_keys import REQUEST_BYTES_MAX
 from tests.security.leagues import DAY, Clock, PaperLeague, shake_hands
 
@@ -83,7 +83,7 @@ def test_the_fingerprint_is_that_of_the_public_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("role", "days"), [(Role.BROKER, 1), (Role.RUNNER, 1), (Role.ADMIN, 30)])
 def test_members_get_a_day_and_people_thirty(tmp_path: Path, role: Role, days: int) -> None:
     authority = Authority.create(tmp_path, "local", Clock(NOON))
-    pem = authority.issue(Identity("local", role, "x"), request(new_key()))
+    pem = authority.issue(Identity("local", role, "x"), certificate_request(new_key()))
     assert isinstance(pem, str)
     found = read_certificate(pem)
     assert found.identity == Identity("local", role, "x")
@@ -94,7 +94,7 @@ def test_members_get_a_day_and_people_thirty(tmp_path: Path, role: Role, days: i
 def test_what_our_reader_says_the_library_says_too(tmp_path: Path) -> None:
     authority = Authority.create(tmp_path, "local", Clock(NOON))
     hosts = ("10.0.0.1", "::1", "node.example")
-    pem = authority.issue(Identity("local", Role.WARDEN, "c1"), request(new_key()), hosts)
+    pem = authority.issue(Identity("local", Role.WARDEN, "c1"), certificate_request(new_key()), hosts)
     assert isinstance(pem, str)
     theirs, ours = x509.load_pem_x509_certificate(pem.encode()), read_certificate(pem)
     assert theirs.not_valid_before_utc.timestamp() * SECOND == ours.not_before
@@ -121,7 +121,9 @@ def other_curve() -> str:
 def forged_request() -> str:
     """One whose signature is another's: its sender does not have the key."""
     one, two = (
-        x509.load_pem_x509_csr(request(new_key()).encode()).public_bytes(serialization.Encoding.DER)
+        x509.load_pem_x509_csr(certificate_request(new_key()).encode()).public_bytes(
+            serialization.Encoding.DER
+        )
         for _ in range(2)
     )
     length = min(len(one), len(two))
@@ -143,8 +145,8 @@ def forged_request() -> str:
 def test_requests_for_other_keys_or_none_are_refused(tmp_path: Path, make: object) -> None:
     authority = Authority.create(tmp_path, "local")
     answer = authority.issue(Identity("local", Role.BROKER, "b1"), make())  # type: ignore[operator]
-    assert isinstance(answer, Refusal)
-    assert answer.reason is Reason.BAD_REQUEST
+    assert isinstance(answer, AuthRefusal)
+    assert answer.reason is AuthRefusalReason.BAD_REQUEST
 
 
 @pytest.mark.parametrize(
@@ -160,18 +162,18 @@ def test_requests_for_other_keys_or_none_are_refused(tmp_path: Path, make: objec
 def test_only_our_own_kind_of_certificate_is_issued(
     tmp_path: Path, identity: Identity, hosts: tuple[str, ...]
 ) -> None:
-    answer = Authority.create(tmp_path, "local").issue(identity, request(new_key()), hosts)
-    assert isinstance(answer, Refusal)
+    answer = Authority.create(tmp_path, "local").issue(identity, certificate_request(new_key()), hosts)
+    assert isinstance(answer, AuthRefusal)
 
 
 @pytest.mark.parametrize("ahead", [0, 1, SECOND - 1, 60 * SECOND, 60 * SECOND + 1])
 def test_a_certificate_counts_as_later_than_what_was_revoked(tmp_path: Path, ahead: int) -> None:
     authority = Authority.create(tmp_path, "local", Clock(NOON))
     holder = Identity("local", Role.VIEWER, "ann")
-    plain = authority.issue(holder, request(new_key()))
+    plain = authority.issue(holder, certificate_request(new_key()))
     assert isinstance(plain, str)
     assert read_certificate(plain).issued == NOON
-    later = authority.issue(holder, request(new_key()), after=NOON + ahead)
+    later = authority.issue(holder, certificate_request(new_key()), after=NOON + ahead)
     assert isinstance(later, str)
     found = read_certificate(later)
     assert NOON + ahead < found.issued <= NOON + ahead + SECOND
@@ -181,10 +183,10 @@ def test_a_certificate_counts_as_later_than_what_was_revoked(tmp_path: Path, ahe
 def test_no_certificate_is_issued_that_is_not_valid_yet(tmp_path: Path) -> None:
     authority = Authority.create(tmp_path, "local", Clock(NOON))
     holder = Identity("local", Role.VIEWER, "ann")
-    answer = authority.issue(holder, request(new_key()), after=NOON + BACKDATED)
-    assert isinstance(answer, Refusal)
-    assert answer.reason is Reason.REVOKED
-    assert isinstance(authority.issue(holder, request(new_key()), after=NOON + BACKDATED - 1), str)
+    answer = authority.issue(holder, certificate_request(new_key()), after=NOON + BACKDATE)
+    assert isinstance(answer, AuthRefusal)
+    assert answer.reason is AuthRefusalReason.REVOKED
+    assert isinstance(authority.issue(holder, certificate_request(new_key()), after=NOON + BACKDATE - 1), str)
 
 
 def test_a_handshake_tells_when_the_certificate_was_issued(tmp_path: Path) -> None:
@@ -192,7 +194,9 @@ def test_a_handshake_tells_when_the_certificate_was_issued(tmp_path: Path) -> No
     server, person = league.credentials(Role.BROKER, "b1"), league.credentials(Role.VIEWER, "ann")
     expected = league.identity(Role.BROKER, "b1")
     at_server, _ = shake_hands(server.server_context(), person.client_context(expected))
-    assert shown_by(at_server) == Shown(league.identity(Role.VIEWER, "ann"), person.certificate().issued)
+    assert peer_certificate(at_server) == PeerCertificate(
+        league.identity(Role.VIEWER, "ann"), person.certificate().issued
+    )
 
 
 def test_a_certificate_is_due_at_two_thirds_of_its_life(tmp_path: Path) -> None:
@@ -200,8 +204,8 @@ def test_a_certificate_is_due_at_two_thirds_of_its_life(tmp_path: Path) -> None:
     credentials = league.credentials(Role.BROKER, "b1")
     found = credentials.certificate()
     due = found.not_before + (found.not_after - found.not_before) * 2 // 3
-    assert not due_for_renewal(credentials.path, due - SECOND)
-    assert due_for_renewal(credentials.path, due + SECOND)
+    assert not is_due_for_renewal(credentials.path, due - SECOND)
+    assert is_due_for_renewal(credentials.path, due + SECOND)
 
 
 @UNHURRIED

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hanse.security.identity import Identity, Role, identity_of, name_problem, parse_identity
+from hanse.security.identity import Identity, Role, name_problem, parse_identity, peer_identity
 from tests.security.leagues import PaperLeague, shake_hands
 
 NAMES = st.text("abcXYZ019._-", min_size=1, max_size=63).filter(lambda name: name not in (".", ".."))
@@ -56,7 +56,7 @@ def test_no_text_is_read_as_somebody_it_does_not_name(text: str) -> None:
 
 
 def test_members_are_the_three_machines() -> None:
-    assert [role for role in Role if role.member] == [Role.BROKER, Role.WARDEN, Role.RUNNER]
+    assert [role for role in Role if role.is_member] == [Role.BROKER, Role.WARDEN, Role.RUNNER]
 
 
 def test_names_are_bounded() -> None:
@@ -71,8 +71,8 @@ def test_each_end_of_a_connection_knows_the_other(tmp_path: Path) -> None:
     at_server, at_client = shake_hands(
         broker.server_context(), warden.client_context(league.identity(Role.BROKER, "b1"))
     )
-    assert identity_of(at_server) == league.identity(Role.WARDEN, "c1")
-    assert identity_of(at_client) == league.identity(Role.BROKER, "b1")
+    assert peer_identity(at_server) == league.identity(Role.WARDEN, "c1")
+    assert peer_identity(at_client) == league.identity(Role.BROKER, "b1")
     assert at_server.version() == "TLSv1.3"
 
 

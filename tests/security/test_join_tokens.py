@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from hanse.model.ids import SECOND
 from hanse.security import join_tokens
-from hanse.security.auth_refusal import Reason, Refusal
+from hanse.security.auth_refusal import AuthRefusal, AuthRefusalReason
 from hanse.security.certificate_authority import Authority
 from hanse.security.certificate_fields import read_certificate
 from hanse.security.credentials import Credentials
-from hanse.security.enrollment import accept, enrol, new_key, renew, request, trusted
+from hanse.security.enrollment import accept, certificate_request, check_authority, enrol, new_key, renew
 from hanse.security.identity import Identity, Role
-from hanse.security.join_tokens import Grant, TokenBook, TokenBookError, read_token
+from hanse.security.join_tokens import JoinGrant, JoinTokenError, JoinTokenStore, parse_join_token
 from tests.security.leagues import DAY, Clock
 
 NOON = 1_800_000_000 * SECOND
@@ -26,12 +26,12 @@ UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]
 """A busy host is no finding."""
 
 
-def book_in(directory: Path, clock: Clock | None = None) -> TokenBook:
-    return TokenBook(directory, PIN, clock or Clock(NOON))
+def book_in(directory: Path, clock: Clock | None = None) -> JoinTokenStore:
+    return JoinTokenStore(directory, PIN, clock or Clock(NOON))
 
 
-def reason(answer: object) -> Reason:
-    assert isinstance(answer, Refusal), answer
+def reason(answer: object) -> AuthRefusalReason:
+    assert isinstance(answer, AuthRefusal), answer
     return answer.reason
 
 
@@ -41,33 +41,33 @@ def reason(answer: object) -> Reason:
 def test_a_token_is_good_once(tmp_path: Path) -> None:
     book = book_in(tmp_path)
     token = book.create(Role.WARDEN, "c1")
-    assert book.redeem(token, NOON) == Grant(Role.WARDEN, "c1")
-    assert reason(book.redeem(token, NOON)) is Reason.USED
-    assert reason(book_in(tmp_path).redeem(token, NOON)) is Reason.USED, "and so after a restart"
+    assert book.redeem(token, NOON) == JoinGrant(Role.WARDEN, "c1")
+    assert reason(book.redeem(token, NOON)) is AuthRefusalReason.USED
+    assert reason(book_in(tmp_path).redeem(token, NOON)) is AuthRefusalReason.USED, "and so after a restart"
 
 
 def test_a_token_is_one_short_line_and_carries_the_fingerprint(tmp_path: Path) -> None:
     token = book_in(tmp_path).create(Role.WARDEN, "c1")
     assert len(token) < 100
     assert len(token.split()) == 1
-    invitation = read_token(f" {token}\n")
-    assert not isinstance(invitation, Refusal)
+    invitation = parse_join_token(f" {token}\n")
+    assert not isinstance(invitation, AuthRefusal)
     assert invitation.fingerprint == PIN
 
 
 def test_a_token_ends(tmp_path: Path) -> None:
     book = book_in(tmp_path)
     token = book.create(Role.WARDEN, "c1", lifetime=DAY)
-    assert reason(book.redeem(token, NOON + DAY)) is Reason.EXPIRED
-    assert book.redeem(token, NOON + DAY - 1) == Grant(Role.WARDEN, "c1")
+    assert reason(book.redeem(token, NOON + DAY)) is AuthRefusalReason.EXPIRED
+    assert book.redeem(token, NOON + DAY - 1) == JoinGrant(Role.WARDEN, "c1")
 
 
 def test_the_secret_is_not_on_disk(tmp_path: Path) -> None:
     token = book_in(tmp_path).create(Role.WARDEN, "c1")
     secret = token.split(".")[2]
     stored = b"".join(path.read_bytes() for path in tmp_path.iterdir())
-    invitation = read_token(token)
-    assert not isinstance(invitation, Refusal)
+    invitation = parse_join_token(token)
+    assert not isinstance(invitation, AuthRefusal)
     assert secret.encode() not in stored
     assert invitation.secret not in stored
     assert invitation.secret.hex().encode() not in stored
@@ -79,15 +79,15 @@ def test_a_wrong_secret_is_unknown_and_uses_nothing_up(tmp_path: Path) -> None:
     token, other = book.create(Role.WARDEN, "c1"), book.create(Role.WARDEN, "c2")
     parts = token.split(".")
     parts[2] = other.split(".")[2]
-    assert reason(book.redeem(".".join(parts), NOON)) is Reason.UNKNOWN
-    assert book.redeem(token, NOON) == Grant(Role.WARDEN, "c1")
-    assert book.redeem(other, NOON) == Grant(Role.WARDEN, "c2")
+    assert reason(book.redeem(".".join(parts), NOON)) is AuthRefusalReason.UNKNOWN
+    assert book.redeem(token, NOON) == JoinGrant(Role.WARDEN, "c1")
+    assert book.redeem(other, NOON) == JoinGrant(Role.WARDEN, "c2")
 
 
 @UNHURRIED
 @given(st.text(max_size=200) | st.binary(max_size=64).map(lambda data: "hanse1." + data.hex()))
 def test_no_text_is_taken_for_a_token(text: str) -> None:
-    assert reason(read_token(text)) is Reason.UNKNOWN
+    assert reason(parse_join_token(text)) is AuthRefusalReason.UNKNOWN
 
 
 @UNHURRIED
@@ -100,8 +100,8 @@ def test_a_changed_token_is_never_redeemed(
     at = data.draw(st.integers(0, len(token.rsplit(".", 1)[0]) - 1))
     changed = token[:at] + data.draw(st.sampled_from("abcXYZ019-_. ")) + token[at + 1 :]
     if changed.strip() != token:
-        assert isinstance(book.redeem(changed, NOON), Refusal)
-    assert book.redeem(token, NOON) == Grant(Role.ADMIN, "ann")
+        assert isinstance(book.redeem(changed, NOON), AuthRefusal)
+    assert book.redeem(token, NOON) == JoinGrant(Role.ADMIN, "ann")
 
 
 def test_the_book_is_bounded_and_sweeps_what_is_long_over(
@@ -111,14 +111,14 @@ def test_the_book_is_bounded_and_sweeps_what_is_long_over(
     clock = Clock(NOON)
     book = book_in(tmp_path, clock)
     old = [book.create(Role.RUNNER, f"r{number}") for number in range(3)]
-    with pytest.raises(TokenBookError, match="3 tokens already"):
+    with pytest.raises(JoinTokenError, match="3 tokens already"):
         book.create(Role.RUNNER, "r4")
     clock.now += 2 * DAY
-    assert reason(book.redeem(old[0], clock.now)) is Reason.EXPIRED
-    clock.now += join_tokens.SWEPT_AFTER
+    assert reason(book.redeem(old[0], clock.now)) is AuthRefusalReason.EXPIRED
+    clock.now += join_tokens.FORGET_AFTER
     fresh = book.create(Role.RUNNER, "r4")
-    assert reason(book.redeem(old[0], clock.now)) is Reason.UNKNOWN
-    assert book.redeem(fresh, clock.now) == Grant(Role.RUNNER, "r4")
+    assert reason(book.redeem(old[0], clock.now)) is AuthRefusalReason.UNKNOWN
+    assert book.redeem(fresh, clock.now) == JoinGrant(Role.RUNNER, "r4")
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b'{"entries":{},"version":2}', b"\xff", b'{"entries":['])
@@ -126,21 +126,21 @@ def test_a_damaged_book_is_told_and_lets_nobody_in(tmp_path: Path, damage: bytes
     book = book_in(tmp_path)
     token = book.create(Role.ADMIN, "ann")
     (tmp_path / "tokens.json").write_bytes(damage)
-    with pytest.raises(TokenBookError, match="damaged"):
+    with pytest.raises(JoinTokenError, match="damaged"):
         book.redeem(token, NOON)
 
 
 def test_tokens_are_for_plain_names_and_a_sensible_time(tmp_path: Path) -> None:
     book = book_in(tmp_path)
-    with pytest.raises(TokenBookError, match="name"):
+    with pytest.raises(JoinTokenError, match="name"):
         book.create(Role.ADMIN, "a/b")
     for lifetime in (0, 10**18):
-        with pytest.raises(TokenBookError, match="must live"):
+        with pytest.raises(JoinTokenError, match="must live"):
             book.create(Role.ADMIN, "ann", lifetime)
 
 
 def _redeem(directory: Path, token: str, results: "multiprocessing.Queue[bool]") -> None:
-    results.put(isinstance(book_in(directory).redeem(token, NOON), Grant))
+    results.put(isinstance(book_in(directory).redeem(token, NOON), JoinGrant))
 
 
 def test_of_several_processes_one_redeems(tmp_path: Path) -> None:
@@ -163,49 +163,61 @@ def test_of_several_processes_one_redeems(tmp_path: Path) -> None:
 
 def test_the_way_in(tmp_path: Path) -> None:
     authority = Authority.create(tmp_path / "ca", "local", Clock(NOON))
-    book = TokenBook(tmp_path / "ca", authority.fingerprint, Clock(NOON))
+    book = JoinTokenStore(tmp_path / "ca", authority.fingerprint, Clock(NOON))
     token = book.create(Role.WARDEN, "c1")
-    assert trusted(authority.certificate, token) is None
+    assert check_authority(authority.certificate, token) is None
     key = new_key()
-    certificate = enrol(authority, book, request(key), token, ("10.0.0.7",), NOON)
+    certificate = enrol(authority, book, certificate_request(key), token, ("10.0.0.7",), NOON)
     assert isinstance(certificate, str)
     credentials = Credentials(tmp_path / "c1")
     assert accept(credentials, key, certificate, authority.certificate) == Identity(
         "local", Role.WARDEN, "c1"
     )
     assert credentials.certificate().identity == Identity("local", Role.WARDEN, "c1")
-    assert reason(enrol(authority, book, request(key), token, (), NOON)) is Reason.USED
+    assert reason(enrol(authority, book, certificate_request(key), token, (), NOON)) is AuthRefusalReason.USED
 
 
 def test_a_request_that_cannot_be_met_leaves_the_token(tmp_path: Path) -> None:
     authority = Authority.create(tmp_path, "local", Clock(NOON))
-    book = TokenBook(tmp_path, authority.fingerprint, Clock(NOON))
+    book = JoinTokenStore(tmp_path, authority.fingerprint, Clock(NOON))
     token = book.create(Role.WARDEN, "c1")
-    assert reason(enrol(authority, book, "nonsense", token, (), NOON)) is Reason.BAD_REQUEST
-    assert reason(enrol(authority, book, request(new_key()), token, ("a b",), NOON)) is Reason.BAD_REQUEST
-    assert isinstance(enrol(authority, book, request(new_key()), token, (), NOON), str)
+    assert reason(enrol(authority, book, "nonsense", token, (), NOON)) is AuthRefusalReason.BAD_REQUEST
+    assert (
+        reason(enrol(authority, book, certificate_request(new_key()), token, ("a b",), NOON))
+        is AuthRefusalReason.BAD_REQUEST
+    )
+    assert isinstance(enrol(authority, book, certificate_request(new_key()), token, (), NOON), str)
 
 
 def test_an_expired_token_enrols_nobody(tmp_path: Path) -> None:
     authority = Authority.create(tmp_path, "local", Clock(NOON))
-    book = TokenBook(tmp_path, authority.fingerprint, Clock(NOON))
+    book = JoinTokenStore(tmp_path, authority.fingerprint, Clock(NOON))
     token = book.create(Role.WARDEN, "c1")
     late = NOON + DAY
-    assert reason(enrol(authority, book, request(new_key()), token, (), late)) is Reason.EXPIRED
+    assert (
+        reason(enrol(authority, book, certificate_request(new_key()), token, (), late))
+        is AuthRefusalReason.EXPIRED
+    )
 
 
 def test_a_token_that_was_made_before_its_name_was_revoked_enrols_nobody(tmp_path: Path) -> None:
     clock = Clock(NOON)
     authority = Authority.create(tmp_path, "local", clock)
-    book = TokenBook(tmp_path, authority.fingerprint, clock)
+    book = JoinTokenStore(tmp_path, authority.fingerprint, clock)
     ended = NOON + 60 * SECOND
     old, later = book.create(Role.VIEWER, "ann"), book.create(Role.VIEWER, "ann", after=ended)
-    answer = enrol(authority, book, request(new_key()), old, now=NOON, until=lambda _role, _name: ended)
-    assert reason(answer) is Reason.REVOKED
-    fresh = enrol(authority, book, request(new_key()), later, now=NOON, until=lambda _role, _name: ended)
+    answer = enrol(
+        authority, book, certificate_request(new_key()), old, now=NOON, until=lambda _role, _name: ended
+    )
+    assert reason(answer) is AuthRefusalReason.REVOKED
+    fresh = enrol(
+        authority, book, certificate_request(new_key()), later, now=NOON, until=lambda _role, _name: ended
+    )
     assert isinstance(fresh, str)
     assert read_certificate(fresh).issued > ended
-    assert isinstance(enrol(authority, book, request(new_key()), old, now=NOON), str), "it was not used up"
+    assert isinstance(enrol(authority, book, certificate_request(new_key()), old, now=NOON), str), (
+        "it was not used up"
+    )
 
 
 def test_a_token_of_before_that_was_written_down_counts_as_older(tmp_path: Path) -> None:
@@ -215,40 +227,42 @@ def test_a_token_of_before_that_was_written_down_counts_as_older(tmp_path: Path)
     for entry in page["entries"].values():
         del entry["made"]
     (tmp_path / "tokens.json").write_bytes(msgspec.json.encode(page))
-    assert reason(book.redeem(token, NOON, lambda _role, _name: 0)) is Reason.REVOKED
-    assert book.redeem(token, NOON, lambda _role, _name: -1) == Grant(Role.VIEWER, "ann")
+    assert reason(book.redeem(token, NOON, lambda _role, _name: 0)) is AuthRefusalReason.REVOKED
+    assert book.redeem(token, NOON, lambda _role, _name: -1) == JoinGrant(Role.VIEWER, "ann")
 
 
 def test_who_is_revoked_while_they_join_gets_nothing_that_lasts(tmp_path: Path) -> None:
     """The list is looked at once: what is made does not count as later than what came in between."""
     authority = Authority.create(tmp_path, "local", Clock(NOON))
-    book = TokenBook(tmp_path, authority.fingerprint, Clock(NOON))
+    book = JoinTokenStore(tmp_path, authority.fingerprint, Clock(NOON))
     token = book.create(Role.VIEWER, "ann")
     answers = iter([-1, NOON + 60 * SECOND])
-    fresh = enrol(authority, book, request(new_key()), token, now=NOON, until=lambda _r, _n: next(answers))
+    fresh = enrol(
+        authority, book, certificate_request(new_key()), token, now=NOON, until=lambda _r, _n: next(answers)
+    )
     assert isinstance(fresh, str)
     assert read_certificate(fresh).issued <= NOON + 60 * SECOND
 
 
 def test_another_authority_is_noticed_before_the_secret_is_sent(tmp_path: Path) -> None:
     ours, theirs = Authority.create(tmp_path / "a", "local"), Authority.create(tmp_path / "b", "local")
-    token = TokenBook(tmp_path / "a", ours.fingerprint).create(Role.WARDEN, "c1")
-    refusal = trusted(theirs.certificate, token)
+    token = JoinTokenStore(tmp_path / "a", ours.fingerprint).create(Role.WARDEN, "c1")
+    refusal = check_authority(theirs.certificate, token)
     assert refusal is not None
-    assert refusal.reason is Reason.WRONG_AUTHORITY
-    assert reason(trusted("nonsense", token)) is Reason.WRONG_AUTHORITY
-    assert reason(trusted(ours.certificate, "nonsense")) is Reason.UNKNOWN
+    assert refusal.reason is AuthRefusalReason.WRONG_AUTHORITY
+    assert reason(check_authority("nonsense", token)) is AuthRefusalReason.WRONG_AUTHORITY
+    assert reason(check_authority(ours.certificate, "nonsense")) is AuthRefusalReason.UNKNOWN
 
 
 def test_renewal_is_for_the_same_holder_and_any_key(tmp_path: Path) -> None:
     authority = Authority.create(tmp_path, "local")
     holder = Identity("local", Role.BROKER, "b1")
-    fresh = renew(authority, holder, request(new_key()))
+    fresh = renew(authority, holder, certificate_request(new_key()))
     assert isinstance(fresh, str)
     assert read_certificate(fresh).identity == holder
     assert (
-        reason(renew(authority, Identity("other", Role.BROKER, "b1"), request(new_key())))
-        is Reason.BAD_REQUEST
+        reason(renew(authority, Identity("other", Role.BROKER, "b1"), certificate_request(new_key())))
+        is AuthRefusalReason.BAD_REQUEST
     )
 
 
@@ -257,9 +271,9 @@ def test_what_was_not_asked_for_is_not_kept(tmp_path: Path) -> None:
     holder, other = (Identity("local", Role.BROKER, name) for name in ("b1", "b2"))
     key = new_key()
     cases = [
-        (ours.issue(holder, request(new_key())), ours),  # another key
-        (theirs.issue(holder, request(key)), ours),  # another authority
-        (ours.issue(other, request(key)), ours),  # somebody else
+        (ours.issue(holder, certificate_request(new_key())), ours),  # another key
+        (theirs.issue(holder, certificate_request(key)), ours),  # another authority
+        (ours.issue(other, certificate_request(key)), ours),  # somebody else
         (ours.certificate, ours),  # nobody
         ("nonsense", ours),
     ]
@@ -267,5 +281,5 @@ def test_what_was_not_asked_for_is_not_kept(tmp_path: Path) -> None:
     for issued, authority in cases:
         assert isinstance(issued, str)
         answer = accept(credentials, key, issued, authority.certificate, holder)
-        assert reason(answer) is Reason.WRONG_CERTIFICATE
+        assert reason(answer) is AuthRefusalReason.WRONG_CERTIFICATE
     assert not credentials.path.exists()

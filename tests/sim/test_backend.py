@@ -7,38 +7,40 @@ from hanse.model.effects import ForgetAttempt, KillAttempt, LaunchAttempt
 from hanse.model.events import BackendReported, Event, TaskExited, TaskStarted
 from hanse.model.ids import TaskId
 from hanse.model.messages import Outcome
-from hanse.sim.backend import Attempt, Backend, Fate
-from hanse.sim.network import Network
-from hanse.sim.process import MILLION, Clock
+from hanse.sim.backend import PlannedEnd, SimulatedAttempt, SimulatedBackend
+from hanse.sim.network import SimulatedNetwork
+from hanse.sim.process import MILLION, ProcessClock
 from hanse.sim.runner_process import RunnerProcess
-from hanse.sim.world import World
+from hanse.sim.world import VirtualWorld
 from tests.sim.toys import Hand, guard, launch
 
-TRUE_TIME = Clock()
+TRUE_TIME = ProcessClock()
 
 
 class Ledger:
     def __init__(self) -> None:
         self.log: list[tuple[str, int, int]] = []
 
-    def launched(self, cluster: str, runner: str, attempt: Attempt) -> None:  # noqa: ARG002
+    def on_launched(self, cluster: str, runner: str, attempt: SimulatedAttempt) -> None:  # noqa: ARG002
         self.log.append(("launched", attempt.task, attempt.attempt))
 
-    def ended(self, cluster: str, attempt: Attempt, outcome: Outcome) -> None:  # noqa: ARG002
+    def on_ended(self, cluster: str, attempt: SimulatedAttempt, outcome: Outcome) -> None:  # noqa: ARG002
         self.log.append((outcome.value, attempt.task, attempt.attempt))
 
 
 class Bench:
-    def __init__(self, fate: Fate = (2 * MILLION, Outcome.SUCCEEDED, 0), clock: Clock = TRUE_TIME) -> None:
-        self.world = World()
-        network = Network(self.world, Random(1))
+    def __init__(
+        self, fate: PlannedEnd = (2 * MILLION, Outcome.SUCCEEDED, 0), clock: ProcessClock = TRUE_TIME
+    ) -> None:
+        self.world = VirtualWorld()
+        network = SimulatedNetwork(self.world, Random(1))
         self.runner = RunnerProcess("hand", 1, Hand, network, Random(2), clock)
         self.truth = Ledger()
         self.fate = fate
-        self.backend = Backend(self.runner, "alpha", self._fate, self.truth, Random(3))
+        self.backend = SimulatedBackend(self.runner, "alpha", self._fate, self.truth, Random(3))
         self.runner.restart()
 
-    def _fate(self, _: LaunchAttempt) -> Fate:
+    def _fate(self, _: LaunchAttempt) -> PlannedEnd:
         return self.fate
 
     def heard(self) -> list[Event]:
@@ -75,12 +77,12 @@ def test_a_runner_never_hears_of_the_end_before_the_start(duration: int) -> None
 
 
 def test_the_watchdog_ends_everything_at_the_local_time_unless_told_later() -> None:
-    clock = Clock(500 * MILLION, MILLION - 20_000)
+    clock = ProcessClock(500 * MILLION, MILLION - 20_000)
     bench = Bench((100 * MILLION, Outcome.SUCCEEDED, 0), clock)
-    bench.backend.guard(guard(clock.local(0) + MILLION))
+    bench.backend.extend_watchdog(guard(clock.local_time(0) + MILLION))
     bench.backend.launch(launch(5))
-    bench.backend.guard(guard(clock.local(0) + 5 * MILLION))
-    expiry = clock.true(clock.local(0) + 5 * MILLION)
+    bench.backend.extend_watchdog(guard(clock.local_time(0) + 5 * MILLION))
+    expiry = clock.true_time(clock.local_time(0) + 5 * MILLION)
     bench.world.run(expiry - 1)
     assert bench.truth.log == [("launched", 5, 1)]
     bench.world.run(expiry)
@@ -90,7 +92,7 @@ def test_the_watchdog_ends_everything_at_the_local_time_unless_told_later() -> N
 @pytest.mark.parametrize("state", ["dead", "paused"])
 def test_the_watchdog_works_without_its_runner(state: str) -> None:
     bench = Bench((100 * MILLION, Outcome.SUCCEEDED, 0))
-    bench.backend.guard(guard(5 * MILLION))
+    bench.backend.extend_watchdog(guard(5 * MILLION))
     bench.backend.launch(launch(5))
     if state == "dead":
         bench.runner.crash()
@@ -102,7 +104,7 @@ def test_the_watchdog_works_without_its_runner(state: str) -> None:
 
 def test_launching_after_the_lease_ends_at_once() -> None:
     bench = Bench()
-    bench.backend.guard(guard(MILLION))
+    bench.backend.extend_watchdog(guard(MILLION))
     bench.world.run(2 * MILLION)
     bench.backend.launch(launch(5))
     assert bench.truth.log[-1] == ("lost", 5, 1)
@@ -149,8 +151,8 @@ def test_a_burnt_host_remembers_nothing() -> None:
     bench.backend.launch(launch(5))
     bench.world.run(2 * MILLION)
     bench.backend.launch(launch(6))
-    bench.backend.guard(guard(3 * MILLION))
-    bench.backend.burn()
+    bench.backend.extend_watchdog(guard(3 * MILLION))
+    bench.backend.lose_host()
     assert bench.truth.log[-1] == ("lost", 6, 1)
     bench.world.run(4 * MILLION)
     bench.runner.restart()
@@ -164,26 +166,26 @@ def test_a_burnt_host_remembers_nothing() -> None:
 
 def test_nothing_is_told_while_the_output_hangs_and_all_of_it_then() -> None:
     bench = Bench((MILLION, Outcome.SUCCEEDED, 0))
-    bench.backend.hang()
+    bench.backend.hang_output()
     bench.backend.launch(launch(5))
     bench.world.run(MILLION)
     assert bench.truth.log == []
-    bench.backend.move_on()
-    bench.backend.hang()
+    bench.backend.resume_output()
+    bench.backend.hang_output()
     bench.world.run(3 * MILLION)
     assert bench.truth.log == [("launched", 5, 1), ("succeeded", 5, 1)]  # which nobody hears
     assert len(bench.heard()) == 2
-    bench.backend.move_on()
+    bench.backend.resume_output()
     assert [type(event) for event in bench.heard()[2:]] == [TaskStarted, TaskExited]
 
 
 def test_an_attempt_is_not_stopped_while_the_output_hangs_but_its_watchdog_ends_it() -> None:
     bench = Bench((100 * MILLION, Outcome.SUCCEEDED, 0))
-    bench.backend.guard(guard(5 * MILLION))
+    bench.backend.extend_watchdog(guard(5 * MILLION))
     bench.backend.launch(launch(5))
     bench.backend.launch(launch(6))
     bench.backend.kill(KillAttempt(TaskId(6), 1, MILLION))
-    bench.backend.hang()
+    bench.backend.hang_output()
     bench.backend.kill(KillAttempt(TaskId(5), 1, 0))
     bench.world.run(5 * MILLION - 1)
     assert bench.truth.log == [("launched", 5, 1), ("launched", 6, 1)]
@@ -191,18 +193,18 @@ def test_an_attempt_is_not_stopped_while_the_output_hangs_but_its_watchdog_ends_
     assert bench.truth.log[2:] == [("lost", 5, 1), ("lost", 6, 1)]
     bench.world.run(6 * MILLION)
     assert len(bench.heard()) == 2
-    bench.backend.move_on()
+    bench.backend.resume_output()
     assert [event.end.outcome for event in bench.heard() if isinstance(event, TaskExited)] == ["lost", "lost"]
 
 
 @pytest.mark.parametrize("late", [False, True])
 def test_an_order_that_was_held_up_is_carried_out_only_while_it_is_good(late: bool) -> None:
     bench = Bench((100 * MILLION, Outcome.SUCCEEDED, 0))
-    bench.backend.hang()
+    bench.backend.hang_output()
     bench.backend.launch(msgspec.structs.replace(launch(5), until=2 * MILLION))
     bench.world.run(2 * MILLION if late else 2 * MILLION - 1)
-    bench.backend.guard(guard(50 * MILLION))
-    bench.backend.move_on()
+    bench.backend.extend_watchdog(guard(50 * MILLION))
+    bench.backend.resume_output()
     bench.world.run(3 * MILLION)
     last = bench.heard()[-1]
     if late:
@@ -220,7 +222,7 @@ def test_a_runner_that_starts_while_the_output_hangs_learns_what_is_there_later(
     bench = Bench((100 * MILLION, Outcome.SUCCEEDED, 0))
     bench.backend.launch(launch(5))
     bench.world.run(MILLION)
-    bench.backend.hang()
+    bench.backend.hang_output()
     bench.runner.crash()
     bench.runner.restart()
     assert not any(isinstance(event, BackendReported) for event in bench.heard())
@@ -228,7 +230,7 @@ def test_a_runner_that_starts_while_the_output_hangs_learns_what_is_there_later(
         bench.runner.pause()
     elif state == "down":
         bench.runner.crash()
-    bench.backend.move_on()
+    bench.backend.resume_output()
     bench.runner.resume()
     bench.runner.restart()
     (report,) = [event for event in bench.heard() if isinstance(event, BackendReported)]
@@ -237,10 +239,10 @@ def test_a_runner_that_starts_while_the_output_hangs_learns_what_is_there_later(
 
 def test_a_host_that_dies_takes_what_was_held_up_with_it() -> None:
     bench = Bench()
-    bench.backend.hang()
+    bench.backend.hang_output()
     bench.backend.launch(launch(5))
-    bench.backend.burn()
-    bench.backend.move_on()
+    bench.backend.lose_host()
+    bench.backend.resume_output()
     bench.world.run(MILLION)
-    assert not bench.backend.hangs
+    assert not bench.backend.is_output_hanging
     assert bench.truth.log == []

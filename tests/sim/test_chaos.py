@@ -11,8 +11,16 @@ from hanse.core.machine import Machine
 from hanse.core.runner.runner import Runner
 from hanse.model.effects import Effect, LaunchAttempt
 from hanse.model.events import Event
-from hanse.sim.chaos import TWICE_EVERY, check_seed, check_seeds, explain, options_of, run_seed, whole_digest
-from hanse.sim.shipped_league import standard_factories
+from hanse.sim.chaos import (
+    REPEAT_EVERY,
+    check_seed,
+    check_seeds,
+    combined_digest,
+    describe_options,
+    explain_seed,
+    run_seed,
+)
+from hanse.sim.shipped_league import shipped_factories
 
 CI_SEEDS = range(500)
 """The range that ``hanse chaos --seeds 500`` runs."""
@@ -37,7 +45,7 @@ class Raising(Runner):
 
 def test_every_rare_branch_is_reached_and_no_promise_broken() -> None:
     missing = dict.fromkeys(ALL_MARKS)
-    for result in check_seeds(CI_SEEDS, standard_factories(), os.cpu_count() or 1):
+    for result in check_seeds(CI_SEEDS, shipped_factories(), os.cpu_count() or 1):
         assert result.finding is None, f"seed {result.seed}: {result.finding}"
         for mark in result.marks:
             missing.pop(mark, None)
@@ -50,12 +58,12 @@ def test_every_rare_branch_is_reached_and_no_promise_broken() -> None:
 def test_what_a_broker_says_does_not_depend_on_what_it_has_looked_up(seed: int) -> None:
     """Beyond the range of every day: here a broker that came back had forgotten where looking for room was
     futile, looked, and told a waiting group something else."""
-    assert run_seed(seed, standard_factories()).finding is None
+    assert run_seed(seed, shipped_factories()).finding is None
 
 
 def test_a_finding_names_the_promise_and_the_task() -> None:
-    factories = standard_factories()._replace(runner=Doubling)
-    result, lines = explain(1, factories)
+    factories = shipped_factories()._replace(runner=Doubling)
+    result, lines = explain_seed(1, factories)
     assert result.finding is not None
     assert result.finding.promise == "at most one live attempt"
     assert "another one runs" in result.finding.message
@@ -66,7 +74,7 @@ def test_a_finding_names_the_promise_and_the_task() -> None:
 
 
 def test_a_machine_that_raises_is_a_finding_with_its_trace() -> None:
-    finding = run_seed(1, standard_factories()._replace(runner=Raising)).finding
+    finding = run_seed(1, shipped_factories()._replace(runner=Raising)).finding
     assert finding is not None
     assert finding.promise == "machines keep their own rules"
     assert "cannot launch" in finding.trace
@@ -79,28 +87,28 @@ def test_a_seed_that_is_not_repeatable_is_a_finding() -> None:
         made.append(1)
         return Runner(config) if len(made) < 4 else Doubling(config)
 
-    result = check_seed(TWICE_EVERY, standard_factories()._replace(runner=moody))
+    result = check_seed(REPEAT_EVERY, shipped_factories()._replace(runner=moody))
     assert result.finding is not None
 
 
 def test_many_seeds_come_in_order_and_have_one_digest() -> None:
-    alone = list(check_seeds(range(4), standard_factories(), 1))
-    together = list(check_seeds(range(4), standard_factories(), 2))
+    alone = list(check_seeds(range(4), shipped_factories(), 1))
+    together = list(check_seeds(range(4), shipped_factories(), 2))
     assert [result.seed for result in together] == [0, 1, 2, 3]
-    assert whole_digest(alone) == whole_digest(together[::-1])
-    assert whole_digest(alone) != whole_digest(alone[:3])
+    assert combined_digest(alone) == combined_digest(together[::-1])
+    assert combined_digest(alone) != combined_digest(alone[:3])
 
 
 def test_a_story_can_be_told_of_any_task() -> None:
-    result, lines = explain(3, standard_factories())
+    result, lines = explain_seed(3, shipped_factories())
     assert result.finding is None
     assert len(lines) > 10
-    _, nothing = explain(3, standard_factories(), task=1 << 60)
+    _, nothing = explain_seed(3, shipped_factories(), task=1 << 60)
     assert "has no record of task" in nothing[0]
 
 
 def test_all_options_of_a_seed_are_printable() -> None:
-    text = "\n".join(options_of(3))
+    text = "\n".join(describe_options(3))
     for word in (
         "scenario",
         "cluster c1",

@@ -11,10 +11,10 @@ from hanse.model.ids import job_id, task_id
 from hanse.model.job import Affinity, JobClass, JobSpec, OnLoss, TaskGroup
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
-from hanse.sim.backend import Attempt
+from hanse.sim.backend import SimulatedAttempt
 from hanse.sim.checkers import Oracle
-from hanse.sim.workload import GroupTruth, JobPlan, Workload, payload_of
-from hanse.sim.world import Violation, World
+from hanse.sim.workload import GroupBehaviour, JobPlan, SeedWorkload, payload_of
+from hanse.sim.world import Violation, VirtualWorld
 from tests.sim.toys import launch
 
 FOUR = Resources(cpu=4_000)
@@ -40,27 +40,29 @@ class Bench:
     def __init__(self, *specs: JobSpec, hopeless: bool = False) -> None:
         plans = []
         for number, spec in enumerate(specs):
-            groups = tuple(GroupTruth(1, 0) for _ in spec.groups)
-            plans.append(JobPlan(number, 0, "b1", spec, groups, hopeless=hopeless))
-        self.oracle = Oracle(World(), Workload(1, plans), CLUSTERS, 50)
+            groups = tuple(GroupBehaviour(1, 0) for _ in spec.groups)
+            plans.append(JobPlan(number, 0, "b1", spec, groups, is_infeasible=hopeless))
+        self.oracle = Oracle(VirtualWorld(), SeedWorkload(1, plans), CLUSTERS, 50)
         for plan in plans:
             self.oracle.specs[plan.number] = plan.spec
-            self.oracle.accepted(job_id(1, plan.number), plan)
+            self.oracle.on_job_accepted(job_id(1, plan.number), plan)
 
     def launch(
         self, job: int, index: int, node: int = 0, cluster: str = "alpha", attempt: int = 1, group: int = 0,
         cpu: int = 1_000,
-    ) -> Attempt:  # fmt: skip
+    ) -> SimulatedAttempt:  # fmt: skip
         command = launch(task_id(job_id(1, job), index), attempt, node, cpu, payload_of(job, group))
-        run = Attempt(command)
-        self.oracle.launched(cluster, RUNNERS[cluster, node], run)
+        run = SimulatedAttempt(command)
+        self.oracle.on_launched(cluster, RUNNERS[cluster, node], run)
         return run
 
-    def end(self, run: Attempt, outcome: Outcome = Outcome.SUCCEEDED, cluster: str = "alpha") -> None:
-        self.oracle.ended(cluster, run, outcome)
+    def end(
+        self, run: SimulatedAttempt, outcome: Outcome = Outcome.SUCCEEDED, cluster: str = "alpha"
+    ) -> None:
+        self.oracle.on_ended(cluster, run, outcome)
 
     def settle(self, job: int, index: int, attempt: int, outcome: Outcome) -> None:
-        self.oracle.settle(TaskSettled(task_id(job_id(1, job), index), attempt, outcome))
+        self.oracle.on_task_settled(TaskSettled(task_id(job_id(1, job), index), attempt, outcome))
 
 
 def job(count: int = 8, **fields: object) -> JobSpec:
@@ -141,7 +143,7 @@ def test_what_must_not_run_twice_fails_by_an_attempt_or_because_a_cluster_left()
     bench.settle(0, 0, 1, Outcome.FAILED)
     with pytest.raises(Violation, match=r"no invented failures"):
         bench.settle(0, 1, 0, Outcome.FAILED)
-    bench.oracle.left.append("beta")
+    bench.oracle.retired_clusters.append("beta")
     bench.settle(0, 1, 0, Outcome.FAILED)
 
 
@@ -180,14 +182,14 @@ def test_invented_ends(outcome: Outcome) -> None:
 
 def test_cancelling_needs_a_reason_and_any_will_do() -> None:
     asked = Bench(job())
-    asked.oracle.cancelled[job_id(1, 0)] = None
+    asked.oracle.cancelled_jobs[job_id(1, 0)] = None
     asked.settle(0, 0, 0, Outcome.CANCELLED)
     late = Bench(job(deadline=5))
     late.settle(0, 0, 0, Outcome.CANCELLED)
     after = Bench(job(), job(after=(job_id(1, 0),)))
     after.end(after.launch(0, 0), Outcome.FAILED)
     after.settle(1, 0, 0, Outcome.CANCELLED)
-    assert len(asked.oracle.settled) == len(late.oracle.settled) == 1
+    assert len(asked.oracle.settlements) == len(late.oracle.settlements) == 1
 
 
 def test_places() -> None:
@@ -201,9 +203,9 @@ def test_places() -> None:
         Bench(job()).launch(0, 0, 2)
     with pytest.raises(Violation, match=r"did not ask for"):
         Bench(job()).launch(0, 0, cpu=2_000)
-    run = Attempt(launch(task_id(job_id(1, 0), 0), payload=payload_of(0, 0)))
+    run = SimulatedAttempt(launch(task_id(job_id(1, 0), 0), payload=payload_of(0, 0)))
     with pytest.raises(Violation, match=r"does not serve that node"):
-        Bench(job()).oracle.launched("alpha", "r2", run)
+        Bench(job()).oracle.on_launched("alpha", "r2", run)
     run = Bench(job(klass=JobClass.LATENCY, where=None)).launch(0, 0, 2)
     assert run.live
 
@@ -233,10 +235,10 @@ def test_needs_and_after() -> None:
 
 def test_open_tasks_are_counted_and_found() -> None:
     bench = Bench(job(2))
-    assert bench.oracle.open == 2
+    assert bench.oracle.open_tasks == 2
     bench.end(bench.launch(0, 1))
     bench.settle(0, 1, 1, Outcome.SUCCEEDED)
-    assert bench.oracle.open == 1
+    assert bench.oracle.open_tasks == 1
     with pytest.raises(Violation, match=r"task 1-0.0 of submission 0 is not settled"):
         bench.oracle.check_terminal("in time")
 
@@ -260,7 +262,7 @@ def test_gangs() -> None:
 def test_one_number_one_job() -> None:
     bench = Bench(job(), job())
     with pytest.raises(Violation, match=r"one job, one number"):
-        bench.oracle.accepted(job_id(1, 0), bench.oracle.workload.plans[1])
-    run = Attempt(launch(task_id(job_id(1, 0), 0), payload=payload_of(1, 0)))
+        bench.oracle.on_job_accepted(job_id(1, 0), bench.oracle.workload.plans[1])
+    run = SimulatedAttempt(launch(task_id(job_id(1, 0), 0), payload=payload_of(1, 0)))
     with pytest.raises(Violation, match=r"the command of another task"):
-        bench.oracle.launched("alpha", "r1", run)
+        bench.oracle.on_launched("alpha", "r1", run)

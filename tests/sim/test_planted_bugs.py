@@ -60,44 +60,44 @@ from hanse.model.ids import JobId, TaskId, broker_number, index_of, job_of
 from hanse.model.messages import AttemptEnd, Claim, Delta, Envelope, Message, Outcome
 from hanse.model.resources import Vector
 from hanse.policy.node_columns import NodeColumns
-from hanse.sim.backend import Backend
-from hanse.sim.chaos import Result, run_seed
-from hanse.sim.league import Factories
+from hanse.sim.backend import SimulatedBackend
+from hanse.sim.chaos import SeedResult, run_seed
+from hanse.sim.league import LeagueFactories
 from hanse.sim.process import Process
-from hanse.sim.shipped_league import standard_factories
+from hanse.sim.shipped_league import shipped_factories
 
 CI_SEEDS = range(500)
 """The range that ``hanse chaos --seeds 500`` runs."""
 DENIALS_MAX = 5
 
-Planter = Callable[[pytest.MonkeyPatch, Factories], Factories]
+Planter = Callable[[pytest.MonkeyPatch, LeagueFactories], LeagueFactories]
 
 
 class AckFirst(Process):
     """Performs an event's commands before the journal has the event."""
 
-    def _defer(self, commands: list[Effect]) -> None:
+    def _delay_effects(self, commands: list[Effect]) -> None:
         self.perform(commands)
-        super()._defer([])
+        super()._delay_effects([])
 
-    def _die_at(self, event: Event) -> None:
-        assert self._doom is not None
-        where, downtime = self._doom
+    def _crash_at(self, event: Event) -> None:
+        assert self._planned_crash is not None
+        where, downtime = self._planned_crash
         if where:
-            super()._die_at(event)
+            super()._crash_at(event)
             return
-        self.world.at(self.world.now + downtime, self.restart)
+        self.world.call_at(self.world.now + downtime, self.restart)
         self.perform(self.machine.handle(event))
-        self.crash(self.rng.randint(0, len(self.unsafe)))
-        self._expected = None  # the shell believes that the journal has everything
+        self.crash(self.rng.randint(0, len(self.uncommitted)))
+        self._expected_state = None  # the shell believes that the journal has everything
 
 
-def ack_before_journal(_: pytest.MonkeyPatch, factories: Factories) -> Factories:
+def ack_before_journal(_: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
     """A crash may take back what the world has already seen."""
     return factories._replace(process=AckFirst)
 
 
-def double_release(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+def double_release(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
     """A run's room comes back twice, as far as the node has that much. The ledger's own checks are off."""
     right = Ledger.return_capacity
 
@@ -119,7 +119,7 @@ def double_release(patch: pytest.MonkeyPatch, factories: Factories) -> Factories
     return factories
 
 
-def no_deduplication(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+def no_deduplication(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
     """A claim that the network doubled, or the broker repeated, is taken again."""
     right = LinkSet.receive
 
@@ -133,7 +133,7 @@ def no_deduplication(patch: pytest.MonkeyPatch, factories: Factories) -> Factori
     return factories
 
 
-def lease_from_receipt(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+def lease_from_receipt(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
     """A runner counts its lease from when the renewal arrived, not from when it asked."""
     handle, renewed = Runner.handle, Runner._renew_lease
     clock: dict[str, int] = {}
@@ -150,7 +150,7 @@ def lease_from_receipt(patch: pytest.MonkeyPatch, factories: Factories) -> Facto
     return factories
 
 
-def stale_attempt(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+def stale_attempt(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
     """The end of any attempt counts as the end of the present one."""
     right = JobLifecycle.on_attempt_ended
 
@@ -161,7 +161,7 @@ def stale_attempt(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     return factories
 
 
-def gives_up(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+def gives_up(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
     """After five denials a broker neither claims for a task nor registers demand for it again."""
     right = JobLifecycle.on_attempt_refused
     denials: dict[tuple[str, TaskId], int] = {}
@@ -181,7 +181,7 @@ def gives_up(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     return factories
 
 
-def news_overwrites_pending(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+def news_overwrites_pending(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
     """News of a node makes the broker forget its own claims on the way there.
 
     The warden checks every claim, so the bug cannot over-commit a node: it makes the broker claim the same
@@ -202,7 +202,7 @@ def news_overwrites_pending(patch: pytest.MonkeyPatch, factories: Factories) -> 
     return factories
 
 
-def late_refusal(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+def late_refusal(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
     """A refusal counts whatever has become of the task since."""
     right = JobLifecycle.on_attempt_refused
 
@@ -218,31 +218,31 @@ def late_refusal(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     return factories
 
 
-def never_closed(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+def never_closed(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
     """A broker keeps every estate that it ever adopted."""
     patch.setattr(ShardTeardown, "_ask_to_close", lambda *_: None)
     return factories
 
 
-def not_fenced(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+def not_fenced(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
     """A warden forgets a closed estate altogether."""
     patch.setattr(Ownership, "_fence", lambda *_: None)
     return factories
 
 
-def adopter_forgotten(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+def adopter_forgotten(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
     """Who has lost a job to an adopter does not remember to whom."""
-    give = OwnedShardsState.transfer
+    give = OwnedShardsState.record_transfer
 
     def forget(state: OwnedShardsState, jobs: Sequence[JobId], adopter: str, most: int) -> None:
         give(state, jobs, adopter, most)
         state.new_owners.clear()
 
-    patch.setattr(OwnedShardsState, "transfer", forget)
+    patch.setattr(OwnedShardsState, "record_transfer", forget)
     return factories
 
 
-def points_back(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+def points_back(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
     """A door takes whoever it last heard of for the owner, also one that was asked before; and a broker that
     has adopted jobs remembers no ends."""
 
@@ -258,40 +258,40 @@ def points_back(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
     return factories
 
 
-def watchdog_hangs_too(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+def watchdog_hangs_too(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
     """A watchdog that shares a disk with the output of its tasks: it ends them when that moves on."""
-    watch, move_on = Backend._watch, Backend.move_on
-    missed: dict[Backend, int] = {}
+    watch, move_on = SimulatedBackend._check_watchdog, SimulatedBackend.resume_output
+    missed: dict[SimulatedBackend, int] = {}
 
-    def hung(self: Backend, look_at: int) -> None:
-        if self.hangs:
+    def hung(self: SimulatedBackend, look_at: int) -> None:
+        if self.is_output_hanging:
             missed[self] = look_at
         else:
             watch(self, look_at)
 
-    def late(self: Backend, _: object = None) -> None:
+    def late(self: SimulatedBackend, _: object = None) -> None:
         move_on(self)
         if self in missed:
             watch(self, missed.pop(self))
 
-    patch.setattr(Backend, "_watch", hung)
-    patch.setattr(Backend, "move_on", late)
+    patch.setattr(SimulatedBackend, "_check_watchdog", hung)
+    patch.setattr(SimulatedBackend, "resume_output", late)
     return factories
 
 
-def old_orders(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+def old_orders(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
     """An order to start is carried out however long it was held up."""
-    patch.setattr(Backend, "_launch_late", lambda self, command: self.launch(command))
+    patch.setattr(SimulatedBackend, "_launch_delayed", lambda self, command: self.launch(command))
     return factories
 
 
-def past_not_compared(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+def past_not_compared(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
     """A member that comes back with an older past is not told so."""
     patch.setattr(LinkHistory, "find_contradiction", lambda *_: None)
     return factories
 
 
-def received_not_compared(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+def received_not_compared(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
     """A member that has forgotten what it took, but nothing that it said, is not told so."""
     right = LinkHistory.find_contradiction
 
@@ -302,13 +302,13 @@ def received_not_compared(patch: pytest.MonkeyPatch, factories: Factories) -> Fa
     return factories
 
 
-def newcomers_at_once(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+def newcomers_at_once(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
     """A cluster that has joined is used by brokers that know it, whoever else does."""
     patch.setattr(Membership, "least_version", lambda _: 1 << 30)
     return factories
 
 
-def mail_for_the_retired(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+def mail_for_the_retired(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
     """What was said to somebody who has retired is repeated for ever."""
     right = LinkSet.__init__
 
@@ -319,25 +319,25 @@ def mail_for_the_retired(patch: pytest.MonkeyPatch, factories: Factories) -> Fac
     return factories
 
 
-def claims_at_the_retired(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+def claims_at_the_retired(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
     """A claim on its way to a cluster that retires is waited for."""
     patch.setattr(ClusterView, "abandon_claims", lambda _: None)
     return factories
 
 
-def retires_with_jobs(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+def retires_with_jobs(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
     """A broker retires though nobody else has its jobs, or knows what it has done."""
     patch.setattr(ShardTeardown, "count_unreplicated", lambda _: 0)
     return factories
 
 
-def lost_start_again(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+def lost_start_again(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
     """A broker does not look whether a lost task may start again."""
     patch.setattr(job_lifecycle, "must_not_repeat", lambda _: False)
     return factories
 
 
-def taken_back_start_again(patch: pytest.MonkeyPatch, factories: Factories) -> Factories:
+def taken_back_start_again(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
     """What is taken back, because its start was not told in time, counts as not begun."""
     right = JobLifecycle.on_attempt_ended
 
@@ -412,10 +412,10 @@ def in_order(known: tuple[int, ...]) -> Iterator[int]:
     yield from (seed for seed in CI_SEEDS if seed not in known)
 
 
-def run_with(bug: Planted, seed: int) -> Result:
+def run_with(bug: Planted, seed: int) -> SeedResult:
     """A seed's result with the bug in place."""
     with pytest.MonkeyPatch.context() as patch:
-        return run_seed(seed, bug.plant(patch, standard_factories()))
+        return run_seed(seed, bug.plant(patch, shipped_factories()))
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -424,6 +424,6 @@ def test_the_seeds_of_the_ci_run_expose_it(name: str) -> None:
     for seed in in_order(bug.seeds):
         finding = run_with(bug, seed).finding
         broken = finding is not None and finding.promise in bug.promises
-        if broken and run_seed(seed, standard_factories()).finding is None:
+        if broken and run_seed(seed, shipped_factories()).finding is None:
             return
     pytest.fail(f"no seed of {CI_SEEDS} exposes: {name}")

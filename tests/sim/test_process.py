@@ -7,12 +7,12 @@ from hanse.core.machine import Machine
 from hanse.model.effects import Effect, JobAccepted
 from hanse.model.events import Booted, Tick
 from hanse.model.job import JobSpec, TaskGroup
-from hanse.sim.network import Network
-from hanse.sim.process import MILLION, Clock, Durability, Process
-from hanse.sim.world import Violation, World
+from hanse.sim.network import SimulatedNetwork
+from hanse.sim.process import MILLION, Durability, Process, ProcessClock
+from hanse.sim.world import Violation, VirtualWorld
 from tests.sim.toys import Forgetful, Tally
 
-AT_ONCE, TRUE_TIME = Durability(), Clock()
+AT_ONCE, TRUE_TIME = Durability(), ProcessClock()
 SPEC = JobSpec(groups=(TaskGroup(),))
 
 
@@ -20,15 +20,15 @@ class Bench:
     """One process, one world, and the acknowledgements that got out."""
 
     def __init__(
-        self, durability: Durability = AT_ONCE, clock: Clock = TRUE_TIME, seed: int = 1,
+        self, durability: Durability = AT_ONCE, clock: ProcessClock = TRUE_TIME, seed: int = 1,
         kind: type[Process] = Process, machine: Callable[[], Machine] | None = None,
     ) -> None:  # fmt: skip
-        self.world = World()
-        network = Network(self.world, Random(seed))
+        self.world = VirtualWorld()
+        network = SimulatedNetwork(self.world, Random(seed))
         factory = machine or (lambda: Tally("it", period=MILLION))
         self.process = kind("it", 1, factory, network, Random(seed), clock, durability)
         self.acknowledged: list[int] = []
-        self.process.connect({JobAccepted: self._hear})
+        self.process.set_performers({JobAccepted: self._hear})
         self.process.restart()
 
     def _hear(self, command: JobAccepted) -> None:
@@ -45,7 +45,7 @@ class Bench:
 
 
 def test_events_carry_the_local_clock() -> None:
-    bench = Bench(clock=Clock(7 * MILLION, MILLION + 20_000))
+    bench = Bench(clock=ProcessClock(7 * MILLION, MILLION + 20_000))
     bench.world.run(100 * MILLION)
     ticks = [event.at for event in bench.machine.seen if isinstance(event, Tick)]
     assert len(ticks) in (101, 102)  # the clock runs two percent fast, in steps of a microsecond
@@ -142,9 +142,9 @@ def test_a_torn_boot_does_not_count_as_an_epoch() -> None:
 class AckFirst(Process):
     """The planted bug: performs commands before the journal's write has come back."""
 
-    def _defer(self, commands: list[Effect]) -> None:
+    def _delay_effects(self, commands: list[Effect]) -> None:
         self.perform(commands)
-        super()._defer([])
+        super()._delay_effects([])
 
 
 def _lost_acknowledgements(kind: type[Process], durability: Durability) -> tuple[int, int]:
@@ -153,12 +153,12 @@ def _lost_acknowledgements(kind: type[Process], durability: Durability) -> tuple
         bench = Bench(durability, seed=seed, kind=kind)
         bench.world.run(10_000)
         bench.submit(1)
-        bench.process.doom(50_000)
+        bench.process.schedule_crash(50_000)
         bench.submit(2)
-        died += not bench.process.up
+        died += not bench.process.is_up
         told = len(bench.acknowledged)
         bench.world.run(bench.world.now + 100_000)
-        assert bench.process.up
+        assert bench.process.is_up
         lost += bench.machine.state.accepted < told
     return lost, died
 
@@ -178,7 +178,7 @@ def test_crash_points_are_before_within_and_after_the_effects() -> None:
     results: set[tuple[int, int]] = set()
     for seed in range(40):
         bench = Bench(seed=seed)
-        bench.process.doom(50_000)
+        bench.process.schedule_crash(50_000)
         bench.submit(1)
         told = len(bench.acknowledged)
         bench.world.run(100_000)
@@ -190,9 +190,9 @@ def test_a_process_can_die_as_it_comes_up() -> None:
     bench = Bench()
     bench.process.crash()
     bench.process.restart(MILLION)
-    assert not bench.process.up
+    assert not bench.process.is_up
     bench.world.run(2 * MILLION)
-    assert bench.process.up
+    assert bench.process.is_up
 
 
 def test_machines_are_checked_every_so_often() -> None:

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from hanse.model.job import JobSpec, OnLoss
 from hanse.model.job_validation import check_job
 from hanse.model.resources import Resources
-from hanse.sim.chaos import options_of
+from hanse.sim.chaos import describe_options
 from hanse.sim.faults import SCENARIOS, draw_options
-from hanse.sim.workload import Workload, draw_workload, feasible, times
+from hanse.sim.workload import SeedWorkload, count_fits, draw_workload, is_feasible
 from tests.sim.toys import launch
 
 
-def _draw(seed: int) -> tuple[Workload, object]:
+def _draw(seed: int) -> tuple[SeedWorkload, object]:
     options = draw_options(seed, Random(seed))
     return draw_workload(Random(seed), options.workload, options.brokers, options.wardens), options.wardens
 
@@ -26,7 +26,7 @@ def test_every_job_is_sound_and_can_run_or_has_a_deadline(seed: int) -> None:
     assert workload.plans
     for plan in workload.plans:
         assert check_job(plan.spec) == ()
-        assert feasible(plan.spec, options.wardens) or plan.spec.deadline is not None
+        assert is_feasible(plan.spec, options.wardens) or plan.spec.deadline is not None
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(plan.spec), type=JobSpec) == plan.spec
         assert all(earlier < plan.number for earlier in plan.after)
 
@@ -42,13 +42,13 @@ def test_the_seeds_draw_every_scenario_and_every_kind_of_work() -> None:
     assert any(group.ask.custom for plan in plans for group in plan.spec.groups)
     assert any(plan.after for plan in plans)
     assert any(plan.cancel_after for plan in plans)
-    assert any(plan.hopeless for plan in plans)
+    assert any(plan.is_infeasible for plan in plans)
     assert any(plan.spec.on_loss is OnLoss.FAIL for plan in plans)
 
 
 def test_which_jobs_must_not_run_twice_changes_nothing_else() -> None:
     options = draw_options(3, Random(3))
-    without = msgspec.structs.replace(options.workload, once=0)
+    without = msgspec.structs.replace(options.workload, without_restart=0)
     drawn = draw_workload(Random(3), options.workload, options.brokers, options.wardens).plans
     others = draw_workload(Random(3), without, options.brokers, options.wardens).plans
     assert drawn != others
@@ -59,15 +59,15 @@ def test_which_jobs_must_not_run_twice_changes_nothing_else() -> None:
 def test_a_fate_depends_on_the_task_and_the_attempt_only() -> None:
     workload, _ = _draw(3)
     payload = workload.plans[0].spec.groups[0].payload
-    first = workload.fate(launch(5, 1, payload=payload))
-    assert first == workload.fate(launch(5, 1, node=7, payload=payload))
-    assert len({workload.fate(launch(5, attempt, payload=payload)) for attempt in range(1, 9)}) > 1
+    first = workload.planned_end(launch(5, 1, payload=payload))
+    assert first == workload.planned_end(launch(5, 1, node=7, payload=payload))
+    assert len({workload.planned_end(launch(5, attempt, payload=payload)) for attempt in range(1, 9)}) > 1
 
 
 def test_options_are_printable_and_repeatable() -> None:
-    assert options_of(7) == options_of(7)
-    assert options_of(7) != options_of(8)
-    assert any(line.startswith("network: ") for line in options_of(7))
+    assert describe_options(7) == describe_options(7)
+    assert describe_options(7) != describe_options(8)
+    assert any(line.startswith("network: ") for line in describe_options(7))
 
 
 _AMOUNTS = st.integers(0, 3)
@@ -82,4 +82,4 @@ def test_how_often_an_ask_fits_is_counted_one_by_one(ask: Resources, capacity: R
     count = 0
     while ask.times(count + 1).fits(capacity):
         count += 1
-    assert times(ask, capacity) == count
+    assert count_fits(ask, capacity) == count

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from hanse.cli.main import OTHERS, SECTIONS, hanse
+from hanse.cli.main import OTHER_SECTION, SECTIONS, hanse
 from hanse.client.exit_codes import ExitCode
 from tools.reference.markdown import fence, paragraphs, table
 from tools.reference.source import attribute_texts
@@ -26,7 +26,7 @@ def page() -> str:
     root = hanse.make_context("hanse", [], resilient_parsing=True)
     listed = hanse.list_commands(root)
     named = [name for _, names in SECTIONS for name in names]
-    rest = (OTHERS, tuple(name for name in listed if name not in named))
+    rest = (OTHER_SECTION, tuple(name for name in listed if name not in named))
     parts: list[str] = []
     for title, names in (*SECTIONS, rest):
         parts.append(f"## {title}")

@@ -6,23 +6,23 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from hanse.live import telemetry
-from hanse.live.telemetry.broker_metrics import BrokerWatch
-from hanse.live.telemetry.http_metrics import DoorWatch
-from hanse.live.telemetry.member_metrics import JournalWatch, MemberWatch
-from hanse.live.telemetry.otlp import Exporter
-from hanse.live.telemetry.warden_metrics import BackendCounts, WardenWatch
+from hanse.live.telemetry.broker_metrics import BrokerMetrics
+from hanse.live.telemetry.http_metrics import HttpMetrics
+from hanse.live.telemetry.member_metrics import JournalMetrics, MemberMetrics
+from hanse.live.telemetry.otlp import SpanExporter
+from hanse.live.telemetry.warden_metrics import BackendCounts, WardenMetrics
 from tools.reference.markdown import fence, paragraphs, table
 
 MAKERS: Final = ("counter", "gauge", "histogram")
 PLACES: Final = {
     "": "every member",
     BackendCounts.__name__: "warden, runner",
-    BrokerWatch.__name__: "broker",
-    DoorWatch.__name__: "every member",
-    Exporter.__name__: "broker",
-    JournalWatch.__name__: "broker, warden",
-    MemberWatch.__name__: "every member",
-    WardenWatch.__name__: "warden",
+    BrokerMetrics.__name__: "broker",
+    HttpMetrics.__name__: "every member",
+    SpanExporter.__name__: "broker",
+    JournalMetrics.__name__: "broker, warden",
+    MemberMetrics.__name__: "every member",
+    WardenMetrics.__name__: "warden",
 }
 """The class that makes a metric -> the members that have it; no class: functions that all members use."""
 SCRAPE: Final = """\

@@ -7,7 +7,7 @@ from hanse.core.broker.job_table import CLAIMED, PLACED, RUNNING, STATE_NAMES, S
 from hanse.core.warden.attempts import ATTEMPT_TRANSITIONS, OUTCOME_BY_STOP_REASON
 from hanse.core.warden.ledger import ORDERED, STOPPING
 from hanse.core.warden.ledger import RUNNING as ATTEMPT_RUNNING
-from hanse.live.rpc.peer_permissions import MAY_SAY
+from hanse.live.rpc.peer_permissions import ALLOWED_MESSAGES
 from hanse.model.messages import Outcome, SequencedMessage
 from tools.reference.markdown import fence, paragraphs, table
 
@@ -91,7 +91,7 @@ def messages() -> str:
     sequenced = {body.__name__ for body in get_args(SequencedMessage)}
     rows = []
     arrows = []
-    for (sender, receiver), bodies in MAY_SAY.items():
+    for (sender, receiver), bodies in ALLOWED_MESSAGES.items():
         names = sorted(body.__name__ for body in bodies)
         kinds = [[name for name in names if (name in sequenced) is wanted] for wanted in (True, False)]
         rows.append(

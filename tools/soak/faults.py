@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 from tests.live.harness import Door, LiveLeague
 
-from hanse.live.config.league_file import load, text_of
+from hanse.live.config.league_file import league_to_text, load
 from hanse.security.identity import Role
 from tools.soak.setting import BROKERS, CLUSTERS, NODES, RUNNER, Setting
 
@@ -234,7 +234,7 @@ class Faults(threading.Thread):
         known = load(self._live.home.league_file)
         order = self._choose.choice([order for order in ORDERS if order != known.policy.order])
         policy = msgspec.structs.replace(known.policy, order=order)
-        text = text_of(msgspec.structs.replace(known, policy=policy))
+        text = league_to_text(msgspec.structs.replace(known, policy=policy))
         broker = self._choose.choice(BROKERS)
         status = self._post(Role.BROKER, broker, "/v1/league/file", {"text": text})
         return f"{order} by {broker}: {status}" if status == 200 else ""

@@ -30,8 +30,8 @@ class DrainFacts(msgspec.Struct, frozen=True):
             f"since {_moment(self.since)}" if self.since is not None else "",
             f"until {_moment(self.until)}" if self.until is not None else "",
         ]
-        told = ", ".join(part for part in parts if part)
-        return f" ({told})" if told else ""
+        details = ", ".join(part for part in parts if part)
+        return f" ({details})" if details else ""
 
 
 def drain_facts(drains: "tuple[Drain, ...] | list[Drain]", now: Instant, wall: int) -> tuple[DrainFacts, ...]:

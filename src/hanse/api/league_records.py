@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from hanse.live.membership.paxos import Question, Reply
+from hanse.live.membership.paxos import VoteReply, VoteRequest
 
 FILE_CHARACTERS_MAX = 4 << 20
 FileText = Annotated[str, Meta(max_length=FILE_CHARACTERS_MAX)]
@@ -72,10 +72,10 @@ class Fence(msgspec.Struct, frozen=True):
 class BallotRequest(msgspec.Struct, frozen=True):
     """A broker's question to another."""
 
-    question: Question
+    question: VoteRequest
 
 
 class BallotAnswer(msgspec.Struct, frozen=True):
     """The other broker's vote."""
 
-    reply: Reply
+    reply: VoteReply

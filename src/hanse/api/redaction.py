@@ -14,29 +14,29 @@ from hanse.model.job import TaskGroup
 from hanse.model.program import decode_program, encode_program
 from hanse.security.identity import Role
 
-WORD: Final = "SECRET"
-ENDINGS: Final = ("TOKEN", "PASSWORD")
+SECRET_WORD: Final = "SECRET"  # noqa: S105  part of a name
+SECRET_ENDINGS: Final = ("TOKEN", "PASSWORD")
 HIDDEN: Final = "(kept secret)"
 """The text shown instead."""
 
 
-def shown_to(role: Role, detail: JobDetail) -> JobDetail:
+def redact(role: Role, detail: JobDetail) -> JobDetail:
     """Return a job as a client with this role may see it."""
-    groups = tuple(_shown(group, role is Role.ADMIN) for group in detail.spec.groups)
+    groups = tuple(_redact_group(group, role is Role.ADMIN) for group in detail.spec.groups)
     return msgspec.structs.replace(detail, spec=msgspec.structs.replace(detail.spec, groups=groups))
 
 
-def _shown(group: TaskGroup, with_env: bool) -> TaskGroup:
-    command = decode_program(group.payload)
-    if command is None:
+def _redact_group(group: TaskGroup, with_env: bool) -> TaskGroup:
+    program = decode_program(group.payload)
+    if program is None:
         return group
-    env = tuple((name, HIDDEN if _secret(name) and not with_env else value) for name, value in command.env)
-    secret = HIDDEN.encode() if command.secret else b""
-    if (env, secret) == (command.env, command.secret):
+    env = tuple((name, HIDDEN if _is_secret(name) and not with_env else value) for name, value in program.env)
+    secret = HIDDEN.encode() if program.secret else b""
+    if (env, secret) == (program.env, program.secret):
         return group
-    shown = msgspec.structs.replace(command, env=env, secret=secret)
-    return msgspec.structs.replace(group, payload=encode_program(shown))
+    redacted = msgspec.structs.replace(program, env=env, secret=secret)
+    return msgspec.structs.replace(group, payload=encode_program(redacted))
 
 
-def _secret(name: str) -> bool:
-    return WORD in name.upper() or name.upper().endswith(ENDINGS)
+def _is_secret(name: str) -> bool:
+    return SECRET_WORD in name.upper() or name.upper().endswith(SECRET_ENDINGS)

@@ -23,10 +23,10 @@ CANCELLED: Final = 6
 STATE_NAMES: Final = ("blocked", "queued", "placed", "running", "succeeded", "failed", "cancelled")
 """Names of the states, by code. ``placed`` is claimed from a warden or accepted by it, and not started."""
 STATES: Final = {name: code for code, name in enumerate(STATE_NAMES)}
-KINDS: Final = len(STATE_NAMES)
+STATE_COUNT: Final = len(STATE_NAMES)
 
 
-def rowless(counts: list[int]) -> int:
+def state_without_row(counts: list[int]) -> int:
     """Return the state of a group's tasks without a row in the file, from the group's tasks in each state:
     blocked if any is, or queued; if none waits, a large job was cancelled before they ran."""
     return BLOCKED if counts[BLOCKED] else QUEUED if counts[QUEUED] else CANCELLED
@@ -131,7 +131,7 @@ class DecisionRow(msgspec.Struct, frozen=True, kw_only=True):
     """Rises; give the last one as ``after`` to get the decisions behind it."""
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class JobStateChange(msgspec.Struct, frozen=True, kw_only=True):
     """A change of a job's state. Serials rise, and a rebuilt file has the same ones."""
 
     serial: int
@@ -143,7 +143,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     at: int | None
 
 
-class Decided(msgspec.Struct, frozen=True, kw_only=True):
+class LoggedDecision(msgspec.Struct, frozen=True, kw_only=True):
     """A decision in the log of all jobs. Its serial is of one sequence with those of state changes."""
 
     serial: int
@@ -152,7 +152,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     row: DecisionRow
 
 
-class Running(msgspec.Struct, frozen=True, kw_only=True):
+class RunningTaskRow(msgspec.Struct, frozen=True, kw_only=True):
     """A running task, and the resources that it holds."""
 
     job: str
@@ -166,7 +166,7 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     started: int | None
 
 
-class Totals(msgspec.Struct, frozen=True, kw_only=True):
+class TenantTotals(msgspec.Struct, frozen=True, kw_only=True):
     """The amount of a tenant's work in each state; states without any are left out."""
 
     tenant: str

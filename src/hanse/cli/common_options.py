@@ -11,29 +11,29 @@ from click.shell_completion import CompletionItem
 from hanse.client import contexts
 
 if TYPE_CHECKING:
-    from hanse.client.client import Client
+    from hanse.client.client import LeagueClient
 
     TextParam = click.ParamType[str]
     PlaceParam = click.ParamType[tuple[str, int | None]]
 else:  # older versions of click have no type parameter here
     TextParam = PlaceParam = click.ParamType
 
-COMPLETED_JOBS: Final = 20
+COMPLETION_JOBS_MAX: Final = 20
 """Jobs that shell completion offers."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def _remember(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:
+def _remember_context(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:
     if value:
         ctx.find_root().obj = value
     return value
 
 
 context_option: Final = click.option(
-    "--context", metavar="NAME", expose_value=False, callback=_remember,
+    "--context", metavar="NAME", expose_value=False, callback=_remember_context,
     help="The context to use; also before the command, or $HANSE_CONTEXT.",
-    shell_complete=lambda _ctx, _param, word: offered(contexts.load().contexts, word),
+    shell_complete=lambda _ctx, _param, word: completions(contexts.load().contexts, word),
 )  # fmt: skip
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="One JSON document for programs.")
 
@@ -44,16 +44,16 @@ def league_options(command: Command) -> Command:
 
 
 @contextmanager
-def league() -> "Iterator[Client]":
+def league_client() -> "Iterator[LeagueClient]":
     """Open the client of the chosen league."""
-    from hanse.client.client import Client  # noqa: PLC0415  keeps help texts and completion fast
-    from hanse.client.endpoints import Doors  # noqa: PLC0415  as above
+    from hanse.client.client import LeagueClient  # noqa: PLC0415  keeps help texts and completion fast
+    from hanse.client.endpoints import Endpoints  # noqa: PLC0415  as above
 
-    doors = Doors.chosen(contexts.chosen_name())
+    endpoints = Endpoints.from_context(contexts.requested_name())
     try:
-        yield Client(doors)
+        yield LeagueClient(endpoints)
     finally:
-        doors.close()
+        endpoints.close()
 
 
 def print_json(value: object) -> None:
@@ -63,9 +63,9 @@ def print_json(value: object) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(value)).decode())
 
 
-def offered(words: "dict[str, Any] | list[str]", begun: str) -> list[CompletionItem]:
+def completions(candidates: "dict[str, Any] | list[str]", prefix: str) -> list[CompletionItem]:
     """Return the completions of a prefix."""
-    return [CompletionItem(word) for word in words if word.startswith(begun)]
+    return [CompletionItem(word) for word in candidates if word.startswith(prefix)]
 
 
 # --- arguments ---------------------------------------------------------------------------------------------
@@ -91,8 +91,8 @@ class JobType(TextParam):
             from hanse.client.client import JobFilter  # noqa: PLC0415  as above
 
             del ctx
-            with league() as client:
-                rows = client.jobs(JobFilter(), COMPLETED_JOBS).rows
+            with league_client() as client:
+                rows = client.jobs(JobFilter(), COMPLETION_JOBS_MAX).rows
             return [
                 CompletionItem(row.id, help=f"{row.name} ({row.state})")
                 for row in rows
@@ -134,7 +134,7 @@ class PlaceType(PlaceParam):
         """Return the clusters of the context."""
         del ctx
         with suppress(click.ClickException, OSError):
-            return offered(contexts.current(contexts.chosen_name())[1].clusters, incomplete)
+            return completions(contexts.current_context(contexts.requested_name())[1].clusters, incomplete)
         return []
 
 
@@ -145,10 +145,10 @@ PLACE: Final = PlaceType()
 
 def seconds_option(name: str, help_text: str) -> Callable[[Command], Command]:
     """Return an option for a time as job files write it: ``90``, ``90s``, ``1h30m``."""
-    return click.option(name, metavar="TIME", callback=_seconds, help=help_text)
+    return click.option(name, metavar="TIME", callback=_parse_seconds, help=help_text)
 
 
-def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+def _parse_seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
     if value is None:
         return None
     from hanse.model.problem import Problem  # noqa: PLC0415  as above
@@ -160,6 +160,6 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     return span / 1e6
 
 
-def on_terminal() -> bool:
+def is_on_terminal() -> bool:
     """True if standard error, where progress is shown, is a terminal."""
     return sys.stderr.isatty()

@@ -27,17 +27,17 @@ from hanse.model.ids import MILLISECOND, SECOND, JobId, job_of, job_text
 from hanse.model.job import JobClass, JobSpec, TaskGroup
 from hanse.model.messages import Outcome, OwnershipTransferred, TaskUpdates
 from hanse.model.resources import Resources
-from hanse.sim.backend import Attempt
-from hanse.sim.checkers import Oracle, check_quiet, check_replay
+from hanse.sim.backend import SimulatedAttempt
+from hanse.sim.checkers import Oracle, check_idle, check_replay
 from hanse.sim.clients import Clients
-from hanse.sim.league import Design, League, Policies
-from hanse.sim.network import Network, delay_table
+from hanse.sim.league import LeagueDesign, PolicyNames, SimulatedLeague
+from hanse.sim.network import SimulatedNetwork, delay_table
 from hanse.sim.render import decision_text
-from hanse.sim.settled_tasks import one_by_one
-from hanse.sim.shipped_league import standard_factories
+from hanse.sim.settled_tasks import for_each_task
+from hanse.sim.shipped_league import shipped_factories
 from hanse.sim.story import Story
-from hanse.sim.workload import GroupTruth, JobPlan, Workload, payload_of
-from hanse.sim.world import Violation, World
+from hanse.sim.workload import GroupBehaviour, JobPlan, SeedWorkload, payload_of
+from hanse.sim.world import Violation, VirtualWorld
 
 BROKERS: Final = ("east", "west")
 WARM_UP: Final = 3 * SECOND
@@ -79,7 +79,7 @@ class DemoJob(msgspec.Struct, frozen=True):
     outcome: str
 
 
-class Happening(msgspec.Struct, frozen=True):
+class DemoEvent(msgspec.Struct, frozen=True):
     """Event of the league worth reporting, such as a crash."""
 
     at: float
@@ -115,31 +115,31 @@ class DemoReport(msgspec.Struct, frozen=True):
     events: int
     digest: str
     jobs: tuple[DemoJob, ...]
-    happenings: tuple[Happening, ...]
+    happenings: tuple[DemoEvent, ...]
     decisions: tuple[DemoDecision, ...]
     promises: tuple[Promise, ...]
     violation: str
     """Broken promise; empty if all were kept."""
 
 
-class Witness:
+class LaunchRecorder:
     """Recorder of launched attempts that passes starts and ends on to the checkers."""
 
     def __init__(self, oracle: Oracle) -> None:
-        self.launches: list[tuple[int, str, Attempt]] = []
+        self.launches: list[tuple[int, str, SimulatedAttempt]] = []
         self._oracle = oracle
 
-    def launched(self, cluster: str, runner: str, attempt: Attempt) -> None:
+    def on_launched(self, cluster: str, runner: str, attempt: SimulatedAttempt) -> None:
         """Record the start of an attempt."""
-        self._oracle.launched(cluster, runner, attempt)
+        self._oracle.on_launched(cluster, runner, attempt)
         self.launches.append((self._oracle.world.now, cluster, attempt))
 
-    def ended(self, cluster: str, attempt: Attempt, outcome: Outcome) -> None:
+    def on_ended(self, cluster: str, attempt: SimulatedAttempt, outcome: Outcome) -> None:
         """Pass on the end of an attempt."""
-        self._oracle.ended(cluster, attempt, outcome)
+        self._oracle.on_ended(cluster, attempt, outcome)
 
 
-class Notebook(Story):
+class DemoRecorder(Story):
     """Recorder that keeps only what the report needs of a run."""
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ class Notebook(Story):
         self.preempted: dict[tuple[int, int], tuple[int, str]] = {}
         """Task and attempt -> time at which its broker learned of the preemption, and the cluster."""
 
-    def took(self, now: int, who: str, event: Event) -> None:
+    def on_event(self, now: int, who: str, event: Event) -> None:
         """Record preemptions."""
         del who
         if isinstance(event, MessageReceived) and isinstance(event.envelope.body, TaskUpdates):
@@ -159,23 +159,23 @@ class Notebook(Story):
                 if end.outcome is Outcome.PREEMPTED:
                     self.preempted.setdefault((end.task, end.attempt), (now, event.envelope.source))
 
-    def did(self, now: int, who: str, command: Effect) -> None:
+    def on_effect(self, now: int, who: str, effect: Effect) -> None:
         """Record decisions, takeovers and ends."""
-        if isinstance(command, RecordDecision):
-            self.decisions.append((now, command.decision))
-        elif isinstance(command, JobAccepted):
-            self.accepted.setdefault(command.job, now)
-        elif isinstance(command, JobSettled):
-            self.settled.setdefault(command.job, (now, who, command.outcome))
-        elif isinstance(command, SendMessage) and isinstance(command.envelope.body, OwnershipTransferred):
-            taken = command.envelope.body
-            names = ", ".join(job_text(job) for job in taken.jobs)
-            owner = command.envelope.target
+        if isinstance(effect, RecordDecision):
+            self.decisions.append((now, effect.decision))
+        elif isinstance(effect, JobAccepted):
+            self.accepted.setdefault(effect.job, now)
+        elif isinstance(effect, JobSettled):
+            self.settled.setdefault(effect.job, (now, who, effect.outcome))
+        elif isinstance(effect, SendMessage) and isinstance(effect.envelope.body, OwnershipTransferred):
+            transfer = effect.envelope.body
+            names = ", ".join(job_text(job) for job in transfer.jobs)
+            owner = effect.envelope.target
             text = f"every warden has agreed: {who} takes over the unfinished jobs of {owner} ({names})"
-            if all(text != told for _, told in self.happenings):
+            if all(text != known_text for _, known_text in self.happenings):
                 self.happenings.append((now, text))
 
-    def fault(self, now: int, who: str, what: str) -> None:
+    def on_fault(self, now: int, who: str, what: str) -> None:
         """Record crashes and restarts, but not the first start."""
         if now > 0:
             self.happenings.append((now, f"{who} {what}"))
@@ -187,23 +187,30 @@ class DemoLeague:
     def __init__(self, seed: int) -> None:
         rng = Random(seed)
         self.seed = seed
-        self.notebook = Notebook()
-        self.world = World(self.notebook)
+        self.recorder = DemoRecorder()
+        self.world = VirtualWorld(self.recorder)
         self.timings = Timings()
         wardens = _clusters(self.timings)
-        network = Network(self.world, Random(rng.getrandbits(64)))
-        design = Design(BROKERS, wardens, self.timings, policies=Policies(order="priority"))
-        self.league = League(self.world, network, standard_factories(), design, Random(rng.getrandbits(64)))
+        network = SimulatedNetwork(self.world, Random(rng.getrandbits(64)))
+        design = LeagueDesign(BROKERS, wardens, self.timings, policies=PolicyNames(order="priority"))
+        self.league = SimulatedLeague(
+            self.world, network, shipped_factories(), design, Random(rng.getrandbits(64))
+        )
         for link in network.links:
             link.delays = delay_table("exponential", DELAY_MEAN)
         arrivals = Random(rng.getrandbits(64))
-        plans = [_plan(number, line, arrivals) for number, line in enumerate(_LINES)]
-        self.workload = Workload(rng.getrandbits(63), plans)
+        plans = [_make_plan(number, workload_job, arrivals) for number, workload_job in enumerate(_WORKLOAD)]
+        self.workload = SeedWorkload(rng.getrandbits(63), plans)
         self.oracle = Oracle(self.world, self.workload, wardens, design.lost_max)
-        self.witness = Witness(self.oracle)
-        self.league.equip(self.workload.fate, self.witness)
+        self.launch_recorder = LaunchRecorder(self.oracle)
+        self.league.add_backends(self.workload.planned_end, self.launch_recorder)
         for broker in self.league.brokers.values():
-            broker.connect({TaskSettled: self.oracle.settle, TasksSettled: one_by_one(self.oracle.settle)})
+            broker.set_performers(
+                {
+                    TaskSettled: self.oracle.on_task_settled,
+                    TasksSettled: for_each_task(self.oracle.on_task_settled),
+                }
+            )
         self.clients = Clients(
             self.world, Random(rng.getrandbits(64)), self.workload, self.league.brokers, self.oracle
         )
@@ -211,28 +218,28 @@ class DemoLeague:
     def run(self) -> DemoReport:
         """Run the workload and return the report."""
         world, east = self.world, self.league.brokers["east"]
-        self.league.boot()
-        world.at(CRASH_AT, lambda _: east.crash())
-        world.at(RESTART_AT, lambda _: east.restart())
+        self.league.start()
+        world.call_at(CRASH_AT, lambda _: east.crash())
+        world.call_at(RESTART_AT, lambda _: east.restart())
         violation = ""
         try:
-            self._work()
-            self._check()
+            self._run_workload()
+            self._check_promises()
         except Violation as broken:
             violation = str(broken)
-        return self._report(violation)
+        return self._make_report(violation)
 
-    def _work(self) -> None:
+    def _run_workload(self) -> None:
         world = self.world
-        while self.oracle.open or self.clients.waiting or world.now <= RESTART_AT:
+        while self.oracle.open_tasks or self.clients.unanswered or world.now <= RESTART_AT:
             world.run(world.now + 100 * MILLISECOND)
             if world.now >= FINISH_MAX:
                 self.oracle.check_terminal(f"after {FINISH_MAX // SECOND} s")
                 raise Violation(
-                    "every submission answered", f"{self.clients.waiting} clients wait for a reply"
+                    "every submission answered", f"{self.clients.unanswered} clients wait for a reply"
                 )
 
-    def _check(self) -> None:
+    def _check_promises(self) -> None:
         """Let every lease expire, then check for leftovers."""
         timings, world = self.timings, self.world
         world.run(world.now + 2 * timings.cluster_lease + 2 * timings.resend_max + timings.grant_lease)
@@ -240,59 +247,61 @@ class DemoLeague:
         self.oracle.check_gangs(0, GANG_WINDOW)
         for process in self.league.processes:
             process.machine.check()
-        check_quiet(self.league.brokers, self.league.wardens, list(self.league.backends.values()))
-        for process in self.league.journalled:
+        check_idle(self.league.brokers, self.league.wardens, list(self.league.backends.values()))
+        for process in self.league.journalled_processes:
             check_replay(process)
 
     # --- the report ----------------------------------------------------------------------------------------
 
-    def _report(self, violation: str) -> DemoReport:
-        notebook = self.notebook
-        last = max((at for at, _, _ in notebook.settled.values()), default=self.world.now)
-        happenings = [*notebook.happenings, *self._preemptions()]
-        happenings.sort()
+    def _make_report(self, violation: str) -> DemoReport:
+        recorder = self.recorder
+        last = max((at for at, _, _ in recorder.settled.values()), default=self.world.now)
+        events = [*recorder.happenings, *self._preemptions()]
+        events.sort()
         return DemoReport(
             seed=self.seed,
-            simulated=_time(last),
+            simulated=_report_seconds(last),
             events=self.world.events,
             digest=self.world.digest(self.oracle.outcomes()),
-            jobs=tuple(self._job(plan) for plan in self.workload.plans),
-            happenings=tuple(Happening(_time(at), text) for at, text in happenings),
-            decisions=tuple(self._decision(at, decision) for at, decision in notebook.decisions),
+            jobs=tuple(self._job_record(plan) for plan in self.workload.plans),
+            happenings=tuple(DemoEvent(_report_seconds(at), text) for at, text in events),
+            decisions=tuple(self._decision_record(at, decision) for at, decision in recorder.decisions),
             promises=self._promises() if not violation else (),
             violation=violation,
         )
 
     def _preemptions(self) -> list[tuple[int, str]]:
         """Return one line per job and cluster, at the time of the first preemption."""
-        found: dict[tuple[str, str], tuple[int, int]] = {}
-        for (task, _), (at, cluster) in self.notebook.preempted.items():
+        counts: dict[tuple[str, str], tuple[int, int]] = {}
+        for (task, _), (at, cluster) in self.recorder.preempted.items():
             name = self.oracle.jobs[job_of(task)].spec.name  # type: ignore[arg-type]  # a task id is a number
-            first, count = found.get((name, cluster), (at, 0))
-            found[name, cluster] = (min(first, at), count + 1)
+            first, count = counts.get((name, cluster), (at, 0))
+            counts[name, cluster] = (min(first, at), count + 1)
         return [
             (at, f"{cluster} has stopped {count} tasks of {name} to make room for more urgent work")
-            for (name, cluster), (at, count) in found.items()
+            for (name, cluster), (at, count) in counts.items()
         ]
 
-    def _job(self, plan: JobPlan) -> DemoJob:
+    def _job_record(self, plan: JobPlan) -> DemoJob:
         job = self.clients.jobs.get(plan.number)
-        launches = [it for it in self.witness.launches if job is not None and job_of(it[2].task) == job]
+        launches = [
+            it for it in self.launch_recorder.launches if job is not None and job_of(it[2].task) == job
+        ]
         places: dict[str, int] = {}
         first: dict[int, int] = {}
         for at, cluster, attempt in launches:
             places[cluster] = places.get(cluster, 0) + 1
             first.setdefault(attempt.task, at)
         waits = [(at - plan.at) / SECOND for at in first.values()]
-        settled = self.notebook.settled.get(job) if job is not None else None
-        refused = self.clients.replied.get(2 * plan.number, "")
+        settled = self.recorder.settled.get(job) if job is not None else None
+        refused = self.clients.replies.get(2 * plan.number, "")
         return DemoJob(
             name=plan.spec.name,
-            what=_LINES[plan.number].what,
+            what=_WORKLOAD[plan.number].what,
             job=job_text(job) if job is not None else "",
             submitted_to=plan.broker,
             ended_at=settled[1] if settled is not None else "",
-            submitted=_time(plan.at),
+            submitted=_report_seconds(plan.at),
             tasks=plan.spec.tasks,
             attempts=len(launches),
             places=dict(sorted(places.items())),
@@ -302,11 +311,11 @@ class DemoLeague:
             outcome=f"refused: {refused}" if refused else settled[2] if settled is not None else "not ended",
         )
 
-    def _decision(self, at: int, decision: Decision) -> DemoDecision:
+    def _decision_record(self, at: int, decision: Decision) -> DemoDecision:
         plan = self.oracle.jobs.get(decision.job)
         assert plan is not None, decision_text(decision)
         return DemoDecision(
-            at=_time(at),
+            at=_report_seconds(at),
             broker=decision.broker,
             job=plan.spec.name,
             group=plan.spec.groups[decision.group].name,
@@ -318,16 +327,16 @@ class DemoLeague:
 
     def _promises(self) -> tuple[Promise, ...]:
         oracle = self.oracle
-        launches, tasks = len(oracle.launches), len(oracle.settled)
-        journals = len(self.league.journalled)
+        launches, tasks = len(oracle.launches), len(oracle.settlements)
+        journals = len(self.league.journalled_processes)
         return (
             Promise("every acknowledged task reaches a terminal state", f"{tasks} tasks"),
             Promise("at most one live attempt of a task", f"{launches} launches"),
             Promise("at most one effective completion of a task", f"{tasks} tasks"),
-            Promise("no node is ever over-committed", f"{launches} launches on {len(oracle.places)} nodes"),
+            Promise("no node is ever over-committed", f"{launches} launches on {len(oracle.nodes)} nodes"),
             Promise("tasks run only where their rules allow", f"{launches} launches"),
             Promise("nothing starts before its dependencies", f"{launches} launches"),
-            Promise("a gang starts together, in one cluster", f"{len(oracle.gangs)} gangs"),
+            Promise("a gang starts together, in one cluster", f"{len(oracle.gang_launches)} gangs"),
             Promise("replaying a journal gives the state of its machine", f"{journals} journals replayed"),
             Promise(
                 "views converge, and no lease or message is left", f"{len(self.league.processes)} processes"
@@ -335,7 +344,7 @@ class DemoLeague:
         )
 
 
-def _time(at: int) -> float:
+def _report_seconds(at: int) -> float:
     return (at - WARM_UP) / SECOND
 
 
@@ -350,7 +359,7 @@ def _clusters(timings: Timings) -> tuple[WardenConfig, ...]:
     )
 
 
-class _Line(NamedTuple):
+class _WorkloadJob(NamedTuple):
     """Job of the workload."""
 
     what: str
@@ -375,31 +384,53 @@ _BUILD: Final = (
 )
 
 
-def _equal(count: int, ask: Resources = _CORE, where: Constraint | None = None) -> tuple[TaskGroup, ...]:
+def _equal_tasks(
+    count: int, ask: Resources = _CORE, where: Constraint | None = None
+) -> tuple[TaskGroup, ...]:
     return (TaskGroup(count=count, ask=ask, where=where),)
 
 
-_LINES: Final = (
-    _Line("gang, 4 GPUs", 0, "west", JobSpec(_equal(4, Resources(4_000, GIB, 1)), "train", gang=True), (15,)),
-    _Line("preemptible", 1, "east", JobSpec(_equal(72), "simulate", preemptible=True, grace=SECOND), (12,)),
-    _Line("DAG, 3 groups", 2, "east", JobSpec(_BUILD, "build"), (3, 8, 4)),
-    _Line("array", 2, "west", JobSpec(_equal(24, Resources(2_000, GIB)), "render"), (8,)),
-    _Line("needs arm64", 3, "east", JobSpec(_equal(6, where=Is("arch", "arm64")), "arm-tests"), (6,)),
-    _Line("latency class", 4, "west", JobSpec(_equal(2), "notebook", klass=JobClass.LATENCY), (2,)),
-    _Line("urgent", 6, "west", JobSpec(_equal(1, Resources(8_000, GIB)), "report", priority=50), (5,)),
-    _Line("3 retries", 7, "west", JobSpec(_equal(6), "flaky", retries=3), (3,), failing=250),
-    _Line("gang, 50 GPUs", 8, "west", JobSpec(_equal(50, Resources(1_000, GIB, 1)), "huge", gang=True), (5,)),
-    _Line("after build", 10, "west", JobSpec(_equal(1), "publish"), (2,), after=(2,)),
+_WORKLOAD: Final = (
+    _WorkloadJob(
+        "gang, 4 GPUs",
+        0,
+        "west",
+        JobSpec(_equal_tasks(4, Resources(4_000, GIB, 1)), "train", gang=True),
+        (15,),
+    ),
+    _WorkloadJob(
+        "preemptible", 1, "east", JobSpec(_equal_tasks(72), "simulate", preemptible=True, grace=SECOND), (12,)
+    ),
+    _WorkloadJob("DAG, 3 groups", 2, "east", JobSpec(_BUILD, "build"), (3, 8, 4)),
+    _WorkloadJob("array", 2, "west", JobSpec(_equal_tasks(24, Resources(2_000, GIB)), "render"), (8,)),
+    _WorkloadJob(
+        "needs arm64", 3, "east", JobSpec(_equal_tasks(6, where=Is("arch", "arm64")), "arm-tests"), (6,)
+    ),
+    _WorkloadJob(
+        "latency class", 4, "west", JobSpec(_equal_tasks(2), "notebook", klass=JobClass.LATENCY), (2,)
+    ),
+    _WorkloadJob(
+        "urgent", 6, "west", JobSpec(_equal_tasks(1, Resources(8_000, GIB)), "report", priority=50), (5,)
+    ),
+    _WorkloadJob("3 retries", 7, "west", JobSpec(_equal_tasks(6), "flaky", retries=3), (3,), failing=250),
+    _WorkloadJob(
+        "gang, 50 GPUs",
+        8,
+        "west",
+        JobSpec(_equal_tasks(50, Resources(1_000, GIB, 1)), "huge", gang=True),
+        (5,),
+    ),
+    _WorkloadJob("after build", 10, "west", JobSpec(_equal_tasks(1), "publish"), (2,), after=(2,)),
 )
 """Workload: more than the league holds at once, of every kind, with one job to be refused."""
 
 
-def _plan(number: int, line: _Line, rng: Random) -> JobPlan:
+def _make_plan(number: int, workload_job: _WorkloadJob, rng: Random) -> JobPlan:
     groups = tuple(
         msgspec.structs.replace(group, payload=payload_of(number, position))
-        for position, group in enumerate(line.spec.groups)
+        for position, group in enumerate(workload_job.spec.groups)
     )
-    spec = msgspec.structs.replace(line.spec, groups=groups, client_id=f"demo{number}")
-    truths = tuple(GroupTruth(length * SECOND, line.failing) for length in line.run)
-    at = WARM_UP + line.at * SECOND + rng.randrange(SECOND // 2)
-    return JobPlan(number, at, line.broker, spec, truths, line.after)
+    spec = msgspec.structs.replace(workload_job.spec, groups=groups, client_id=f"demo{number}")
+    truths = tuple(GroupBehaviour(length * SECOND, workload_job.failing) for length in workload_job.run)
+    at = WARM_UP + workload_job.at * SECOND + rng.randrange(SECOND // 2)
+    return JobPlan(number, at, workload_job.broker, spec, truths, workload_job.after)

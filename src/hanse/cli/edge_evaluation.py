@@ -10,14 +10,14 @@ import numpy as np
 
 from hanse.policy.edge.priced import Prices, compile_rule
 from hanse.policy.edge.view import Floats
+from hanse.sim.edge import network_file
 from hanse.sim.edge import setting as settings
-from hanse.sim.edge import trained
-from hanse.sim.edge.play import Outcome, Player, baseline, play, true_durations
-from hanse.sim.edge.searching import by_search
+from hanse.sim.edge.play import EpisodeOutcome, Player, baseline_player, play, true_durations
+from hanse.sim.edge.search_players import search_player
 from hanse.sim.edge.setting import Setting
 from hanse.sim.edge.streams import make_streams
 
-LADDER: Final = (
+DEFAULT_POLICIES: Final = (
     "random",
     "min",
     "fifo",
@@ -35,13 +35,13 @@ LADDER: Final = (
 ``rollout`` and ``clairvoyant`` take longer and are measured only by name.
 """
 
-BY_INDEX: Final = ("random", "min", "tiresias", "tiresias-elastic", "optimus-published", "optimus")
+INDEX_RULE_POLICIES: Final = ("random", "min", "tiresias", "tiresias-elastic", "optimus-published", "optimus")
 """Policies of source 002 whose conflicts go to the lower index, as in its code."""
 
 ROUNDS_MAX: Final = 100_000
 
 
-class Row(msgspec.Struct, frozen=True):
+class EvaluationRow(msgspec.Struct, frozen=True):
     """Result of one policy in one setting; times in steps."""
 
     setting: str
@@ -65,9 +65,9 @@ class Row(msgspec.Struct, frozen=True):
         return built
 
 
-def named(name: str, load: float = 1.0) -> Setting:
+def setting_by_name(name: str, load: float = 1.0) -> Setting:
     """Return a setting by name, its arrival rate times ``load``."""
-    made = {
+    setting = {
         "syn3": settings.syn3,
         "hetero6": settings.hetero6,
         "single3": settings.single3,
@@ -75,7 +75,7 @@ def named(name: str, load: float = 1.0) -> Setting:
         "order3": settings.order3,
         "testbed3": settings.testbed3,
     }[name]()
-    return msgspec.structs.replace(made, arrival_rate=made.arrival_rate * load)
+    return msgspec.structs.replace(setting, arrival_rate=setting.arrival_rate * load)
 
 
 def half_width(means: Floats) -> float:
@@ -83,29 +83,29 @@ def half_width(means: Floats) -> float:
 
     Student's factor by its expansion in one over the degrees of freedom: within 0.3 % from five values on.
     """
-    free = max(len(means) - 1, 1)
-    factor = 1.96 + 2.372 / free + 2.822 / free**2 + 2.556 / free**3
+    degrees_of_freedom = max(len(means) - 1, 1)
+    factor = 1.96 + 2.372 / degrees_of_freedom + 2.822 / degrees_of_freedom**2 + 2.556 / degrees_of_freedom**3
     return float(factor * means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else float("nan")
 
 
-def player_of(policy: str, setting: Setting, network: Path | None) -> Player | str:
+def make_player(policy: str, setting: Setting, network: Path | None) -> Player | str:
     """Return the player of a policy's name, or a sentence why there is none."""
-    rule = compile_rule(true_durations(setting), setting.book.minimum, Prices())
+    rule = compile_rule(true_durations(setting), setting.speed_table.minimum, Prices())
     if policy == "clairvoyant":
-        return by_search(rule, setting, futures=0)
+        return search_player(rule, setting, futures=0)
     if policy.startswith("rollout"):
-        return by_search(rule, setting, futures=int(policy.partition("-")[2] or 8), horizon=12)
+        return search_player(rule, setting, futures=int(policy.partition("-")[2] or 8), horizon=12)
     if policy == "network":
-        loaded = trained.load_network(network or trained.shipped_path())
-        return loaded if isinstance(loaded, str) else trained.by_network(loaded[0], rule)
-    found = baseline(policy, setting)
-    return f"there is no policy {policy!r}" if found is None else found
+        loaded = network_file.load_network(network or network_file.shipped_path())
+        return loaded if isinstance(loaded, str) else network_file.network_player(loaded[0], rule)
+    player = baseline_player(policy, setting)
+    return f"there is no policy {policy!r}" if player is None else player
 
 
-def measured(setting: Setting, policy: str, outcome: Outcome, cpu_seconds: float) -> Row:
+def make_row(setting: Setting, policy: str, outcome: EpisodeOutcome, cpu_seconds: float) -> EvaluationRow:
     """Return the result row of an outcome."""
     means = outcome.mean
-    return Row(
+    return EvaluationRow(
         setting=setting.name,
         policy=policy,
         seeds=len(means),
@@ -121,18 +121,20 @@ def measured(setting: Setting, policy: str, outcome: Outcome, cpu_seconds: float
 
 def evaluate(
     name: str, policies: Sequence[str], seeds: int, first_seed: int, load: float, network: Path | None
-) -> list[Row] | str:
+) -> list[EvaluationRow] | str:
     """Measure all policies on the same streams of one setting; return a sentence if one cannot run."""
-    rows: list[Row] = []
+    rows: list[EvaluationRow] = []
     for policy in policies:
-        setting = msgspec.structs.replace(named(name, load), bayes=policy not in BY_INDEX)
-        if policy == "optimus-published" and setting.book.limit[0] != setting.book.limit[1]:
+        setting = msgspec.structs.replace(
+            setting_by_name(name, load), bayes=policy not in INDEX_RULE_POLICIES
+        )
+        if policy == "optimus-published" and setting.speed_table.limit[0] != setting.speed_table.limit[1]:
             continue  # the published exchange of axes is defined on a square grid only
-        player = player_of(policy, setting, network)
+        player = make_player(policy, setting, network)
         if isinstance(player, str):
             return player
         streams = make_streams(setting, list(range(first_seed, first_seed + seeds)))
         begun = process_time()
         outcome = play(setting, streams, player, ROUNDS_MAX)
-        rows.append(measured(setting, policy, outcome, process_time() - begun))
+        rows.append(make_row(setting, policy, outcome, process_time() - begun))
     return rows

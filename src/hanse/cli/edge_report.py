@@ -9,24 +9,24 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from hanse.cli import edge_trained as judging
-from hanse.cli.edge_evaluation import Row, evaluate, half_width, named
-from hanse.cli.edge_trained import table
+from hanse.cli import edge_network_evaluation as judging
+from hanse.cli.edge_evaluation import EvaluationRow, evaluate, half_width, setting_by_name
+from hanse.cli.edge_network_evaluation import markdown_table
 from hanse.policy.edge.baselines import choose_random
-from hanse.policy.edge.draws import mixed
 from hanse.policy.edge.features import encode
-from hanse.policy.edge.network import Network, choose_from_features
+from hanse.policy.edge.keyed_random import derive_key
+from hanse.policy.edge.network import EdgeNetwork, choose_from_features
 from hanse.policy.edge.priced import Prices, compile_rule, shared_room
-from hanse.sim.edge import trained
-from hanse.sim.edge.coordination import Coordinated, Link, Mode, coordinate
-from hanse.sim.edge.learning import learning_curve
+from hanse.sim.edge import network_file
+from hanse.sim.edge.coordination import CoordinationResult, GossipLink, Mode, coordinate
 from hanse.sim.edge.observation import observe
-from hanse.sim.edge.play import by_rule, true_durations
+from hanse.sim.edge.online_durations import learning_curve
+from hanse.sim.edge.play import priced_player, true_durations
 from hanse.sim.edge.setting import Setting
 from hanse.sim.edge.streams import make_streams
-from hanse.sim.edge.world import World
+from hanse.sim.edge.world import EdgeWorld
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 FIRST_SEED: Final = 5_000_000
 
@@ -55,7 +55,7 @@ PUBLISHED: Final[dict[str, dict[str, str]]] = {
 }
 """Figures of source 002, one seed each."""
 
-_LADDER: Final = {
+_SECTION_POLICIES: Final = {
     "single3": (
         "random", "min", "fifo", "sjf", "drf", "tiresias", "optimus-published", "optimus", "priced",
         "network",
@@ -71,7 +71,7 @@ _LADDER: Final = {
     "testbed3": ("random", "min", "fifo", "sjf", "drf", "tiresias-elastic", "optimus", "priced", "network"),
 }  # fmt: skip
 
-_FOUND: Final = """\
+_FINDINGS: Final = """\
 Source 002's repository carries its code and the data of its figures, and our environment gives its
 baselines' figures in distribution. Read with care, the code shows the following. The fit of its Optimus
 baseline lists the CPUs of the grid with the CPU index running fastest and the speeds with the GPU index
@@ -85,10 +85,10 @@ of the authors are public, so their policy could not be run; its figures are quo
 """
 
 
-def ladder(name: str, seeds: int, say: Say) -> str:
+def policy_section(name: str, seeds: int, say: PrintLine) -> str:
     """Return a table of all policies in one setting."""
-    rows: list[Row] = []
-    for policy in _LADDER[name]:
+    rows: list[EvaluationRow] = []
+    for policy in _SECTION_POLICIES[name]:
         answer = evaluate(name, (policy,), seeds, FIRST_SEED, 1.0, None)
         assert not isinstance(answer, str), answer
         rows.extend(answer)
@@ -107,27 +107,33 @@ def ladder(name: str, seeds: int, say: Say) -> str:
     ]
     if "TapFinger" in published:
         lines.append(("TapFinger", "", "", "", "", published["TapFinger"]))
-    return table(("policy", "mean ± 95 %", "median", "p95", "conflicts", "published, 1 seed"), lines)
+    return markdown_table(("policy", "mean ± 95 %", "median", "p95", "conflicts", "published, 1 seed"), lines)
 
 
-def coordination(network: Network, seeds: int, say: Say) -> str:
+def coordination_table(network: EdgeNetwork, seeds: int, say: PrintLine) -> str:
     """Return a table of all ways of coordination, for the rule and for the network."""
-    setting = named("syn3")
-    rule = compile_rule(true_durations(setting), setting.book.minimum, Prices())
+    setting = setting_by_name("syn3")
+    rule = compile_rule(true_durations(setting), setting.speed_table.minimum, Prices())
     streams = make_streams(setting, list(range(FIRST_SEED + 20_000, FIRST_SEED + 20_000 + 2 * seeds)))
-    cases: list[tuple[str, Mode, Link]] = [
-        ("none", "none", Link()),
-        ("gossip, fresh each step", "gossip", Link()),
-        ("gossip, 1 step late", "gossip", Link(delay_steps=1)),
-        ("gossip, 3 steps late", "gossip", Link(delay_steps=3)),
-        ("gossip, 30 % lost", "gossip", Link(loss=0.3)),
-        ("full sharing", "full", Link()),
-        ("central", "central", Link()),
+    cases: list[tuple[str, Mode, GossipLink]] = [
+        ("none", "none", GossipLink()),
+        ("gossip, fresh each step", "gossip", GossipLink()),
+        ("gossip, 1 step late", "gossip", GossipLink(delay_steps=1)),
+        ("gossip, 3 steps late", "gossip", GossipLink(delay_steps=3)),
+        ("gossip, 30 % lost", "gossip", GossipLink(loss=0.3)),
+        ("full sharing", "full", GossipLink()),
+        ("central", "central", GossipLink()),
     ]
     rows = []
-    for policy, net in (("rule", None), ("network", network)):
+    for policy, case_network in (("rule", None), ("network", network)):
         for label, mode, link in cases:
-            rows.append((policy, label, *_coordinated(coordinate(setting, streams, rule, mode, net, link))))
+            rows.append(
+                (
+                    policy,
+                    label,
+                    *_coordination_cells(coordinate(setting, streams, rule, mode, case_network, link)),
+                )
+            )
             say(" ".join(rows[-1]))
     head = (
         "policy",
@@ -139,31 +145,34 @@ def coordination(network: Network, seeds: int, say: Say) -> str:
         "trips",
         "ms per round",
     )
-    return table(head, rows)
+    return markdown_table(head, rows)
 
 
-def _coordinated(one: Coordinated) -> tuple[str, ...]:
-    means = one.outcome.mean
+def _coordination_cells(result: CoordinationResult) -> tuple[str, ...]:
+    means = result.outcome.mean
     return (
         f"{means.mean():.3f} ± {half_width(means):.3f}",
-        f"{np.percentile(one.outcome.completion, 95):.0f}",
-        f"{one.bytes_per_start:.0f}",
-        f"{one.conflicts_per_start:.3f}",
-        str(one.trips),
-        f"{one.compute_ms:.3f}",
+        f"{np.percentile(result.outcome.completion, 95):.0f}",
+        f"{result.bytes_per_start:.0f}",
+        f"{result.conflicts_per_start:.3f}",
+        str(result.trips),
+        f"{result.compute_ms:.3f}",
     )
 
 
 def sub_steps_per_second(setting: Setting, episodes: int) -> float:
     """Measure sub-steps per CPU-second with observations, without the policy's time."""
     streams = make_streams(setting, list(range(episodes)))
-    world = World(setting, streams)
-    key = mixed(streams.seed.astype(np.uint64)[:, None], np.arange(setting.clusters)[None])
+    world = EdgeWorld(setting, streams)
+    key = derive_key(streams.seed.astype(np.uint64)[:, None], np.arange(setting.clusters)[None])
     spent = 0.0
     for round_ in range(120):
         view = world.view()
         choice = choose_random(
-            view, setting.book.minimum, setting.book.limit, mixed(key, np.full((1, 1), round_))
+            view,
+            setting.speed_table.minimum,
+            setting.speed_table.limit,
+            derive_key(key, np.full((1, 1), round_)),
         )
         begun = process_time()
         world.step(choice)
@@ -172,96 +181,99 @@ def sub_steps_per_second(setting: Setting, episodes: int) -> float:
     return world.sub_steps / spent
 
 
-def inference_ms(network: Network, clusters: int = 10) -> tuple[float, float]:
+def inference_ms(network: EdgeNetwork, clusters: int = 10) -> tuple[float, float]:
     """Measure the median wall time of one decision for so many clusters: with its features, and without."""
     setting = msgspec.structs.replace(
-        named("syn3"), capacity=((16, 16),) * clusters, arrival_rate=1.0 * clusters, tasks_per_cluster=16
+        setting_by_name("syn3"),
+        capacity=((16, 16),) * clusters,
+        arrival_rate=1.0 * clusters,
+        tasks_per_cluster=16,
     )
-    rule = compile_rule(true_durations(setting), setting.book.minimum, Prices())
-    world = World(setting, make_streams(setting, [1]))
-    player, times = by_rule(setting), []
+    rule = compile_rule(true_durations(setting), setting.speed_table.minimum, Prices())
+    world = EdgeWorld(setting, make_streams(setting, [1]))
+    player, times = priced_player(setting), []
     for _ in range(60):
         view = world.view()
         begun = perf_counter()
         features = encode(rule, view, shared_room(view))
-        shown = perf_counter()
+        encoded = perf_counter()
         choose_from_features(network, rule, view, features)
-        times.append((perf_counter() - begun, perf_counter() - shown))
+        times.append((perf_counter() - begun, perf_counter() - encoded))
         player(world)
     whole, forward = np.median(np.array(times), axis=0)
     return 1e3 * float(whole), 1e3 * float(forward)
 
 
-def leaning(network: Network, cpus: float, gpus: float) -> Network:
+def with_lean(network: EdgeNetwork, cpus: float, gpus: float) -> EdgeNetwork:
     """Return the network with another bias towards the rule's size, per CPU and per GPU."""
     lean = np.array([cpus, gpus, *network.weights["lean"][2:]], dtype=np.float32)
     return msgspec.structs.replace(network, weights={**network.weights, "lean": lean})
 
 
-class Report:
+class EdgeReport:
     """Data of the page's sections, each computed when first needed."""
 
-    def __init__(self, seeds: int, folder: Path, say: Say) -> None:
+    def __init__(self, seeds: int, folder: Path, say: PrintLine) -> None:
         """Load the shipped network. ``folder`` holds the trained files of all seeds and ablations."""
-        loaded = trained.load_network(trained.shipped_path())
+        loaded = network_file.load_network(network_file.shipped_path())
         assert not isinstance(loaded, str), loaded
         self.network, self.about = loaded
         self.seeds, self.folder, self.say = seeds, folder, say
 
     @cached_property
-    def places(self) -> list[judging.Case]:
+    def cases(self) -> list[judging.EvaluationCase]:
         """Cases in which trained networks are judged."""
-        return judging.cases()
+        return judging.evaluation_cases()
 
     def durations(self) -> str:
         """Return the section on the rule with learned durations."""
-        curve = learning_curve(named("syn3"), 8, self.seeds, FIRST_SEED + 500_000).mean(axis=0)
+        curve = learning_curve(setting_by_name("syn3"), 8, self.seeds, FIRST_SEED + 500_000).mean(axis=0)
         self.say(f"durations learned: {curve.round(2)}")
         learned = ", ".join(f"{mean:.2f}" for mean in curve)
-        return _LEARNED.format(seeds=self.seeds, curve=learned, later=curve[4:].mean())
+        return _DURATIONS.format(seeds=self.seeds, curve=learned, later=curve[4:].mean())
 
     def shipped(self) -> str:
         """Return the section on the network that comes with the package."""
-        said = f"Recipe: `{self.about.recipe}`.\n\nTraining said of itself: `{self.about.measured}`.\n"
-        return "\n".join([said, judging.generalisation(self.network, self.places, self.say), _LIMITS])
+        summary = f"Recipe: `{self.about.recipe}`.\n\nTraining said of itself: `{self.about.measured}`.\n"
+        return "\n".join([summary, judging.generalisation_table(self.network, self.cases, self.say), _LIMITS])
 
     def training_seeds(self) -> str:
         """Return the section on all training seeds."""
-        return "\n".join([_SEEDS, judging.training_seeds(self.folder, self.places, self.say)])
+        return "\n".join([_SEEDS, judging.training_seeds_section(self.folder, self.cases, self.say)])
 
     def ablations(self) -> str:
         """Return the section on all ablations."""
-        chosen = [at for at in self.places if at.label in _ABLATED_AT]
-        return "\n".join([_ABLATIONS, judging.ablations(self.folder, chosen, self.say)])
+        chosen = [at for at in self.cases if at.label in _ABLATED_AT]
+        return "\n".join([_ABLATIONS, judging.ablations_table(self.folder, chosen, self.say)])
 
     def guard(self) -> str:
         """Return the section on good and bad networks behind the guard."""
         found = judging.load_all(self.folder, "ablation-scratch")
         scratch = [(f"ablation `{name}`", network) for name, network, _ in found]
-        own, ruined = leaning(self.network, 0.0, 0.0), leaning(self.network, 9.0, 9.0)
-        bad = [("shipped, CPUs its own", own), ("ruined", ruined)]
-        return "\n".join([_GUARD, judging.guards([("shipped", self.network), *scratch, *bad], self.say)])
+        unbiased, ruined = with_lean(self.network, 0.0, 0.0), with_lean(self.network, 9.0, 9.0)
+        bad = [("shipped, CPUs its own", unbiased), ("ruined", ruined)]
+        return "\n".join([_GUARD, judging.guard_table([("shipped", self.network), *scratch, *bad], self.say)])
 
     def coordination(self) -> str:
         """Return the section on ways of coordination."""
-        return "\n".join([_COORDINATION, coordination(self.network, self.seeds, self.say)])
+        return "\n".join([_COORDINATION, coordination_table(self.network, self.seeds, self.say)])
 
     def speed(self) -> str:
         """Return the section on the speed of the environment and the network."""
         decision, forward = inference_ms(self.network)
-        three, six = (sub_steps_per_second(named(name), 512) for name in ("syn3", "hetero6"))
+        three, six = (sub_steps_per_second(setting_by_name(name), 512) for name in ("syn3", "hetero6"))
         return _SPEED.format(three=three, six=six, decision=decision, forward=forward)
 
     def sections(self) -> dict[str, tuple[str, Callable[[], str]]]:
         """Return name, heading and function of every section, in the page's order."""
 
-        def rungs(name: str) -> tuple[str, Callable[[], str]]:
+        def section_of_policies(name: str) -> tuple[str, Callable[[], str]]:
             legend = f"\n{_LEGEND}" if name == "testbed3" else ""
-            return _TITLES[name], lambda: ladder(name, self.seeds, self.say) + legend
+            return _TITLES[name], lambda: policy_section(name, self.seeds, self.say) + legend
 
         return {
-            "found": ("What we found in the published comparison", lambda: _FOUND),
-            **{name: rungs(name) for name in _TITLES},
+            "found": ("What we found in the published comparison", lambda: _FINDINGS),
+            **{name: section_of_policies(name) for name in _TITLES},
             "durations": ("Durations learned from nothing", self.durations),
             "shipped": ("The shipped network against the rule", self.shipped),
             "training": ("Training seeds", self.training_seeds),
@@ -273,12 +285,13 @@ class Report:
 
 
 SECTIONS: Final = (
-    "found", *_LADDER, "durations", "shipped", "training", "ablations", "guard", "coordination", "speed",
+    "found", *_SECTION_POLICIES, "durations", "shipped", "training", "ablations", "guard", "coordination",
+    "speed",
 )  # fmt: skip
 """Names of the page's sections, in order."""
 
 
-def page(seeds: int, folder: Path, say: Say, wanted: Collection[str] = (), old: str = "") -> str:
+def page(seeds: int, folder: Path, say: PrintLine, wanted: Collection[str] = (), old: str = "") -> str:
     """Return the whole page.
 
     With ``wanted`` sections only those are computed, and the others are those of the ``old`` page where it
@@ -287,7 +300,7 @@ def page(seeds: int, folder: Path, say: Say, wanted: Collection[str] = (), old: 
     _, *parts = f"\n{old}".split("\n## ")
     kept = {heading: text for heading, _, text in (part.partition("\n\n") for part in parts)}
     written = ["# Edge learning: results\n", _INTRODUCTION.format(seeds=seeds)]
-    for name, (heading, make) in Report(seeds, folder, say).sections().items():
+    for name, (heading, make) in EdgeReport(seeds, folder, say).sections().items():
         keep = wanted and name not in wanted and heading in kept
         written.append(f"## {heading}\n\n{kept[heading].strip() if keep else make().strip()}\n")
     return "\n".join(written)
@@ -305,7 +318,7 @@ _LEGEND: Final = """\
 `tiresias` keeps everyone at the minimum, `tiresias-elastic` does not.
 """
 
-_LEARNED: Final = """\
+_DURATIONS: Final = """\
 syn3, the rule on its own table of sums and counts, {seeds} repetitions from no knowledge.
 Mean completion of the first, second, ... episode of 192 tasks: {curve}.
 After 768 completed tasks: {later:.2f}.

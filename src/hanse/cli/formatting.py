@@ -11,12 +11,12 @@ _SPANS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min",
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-def cpus(milli: int) -> str:
+def cpus_text(milli: int) -> str:
     """Format milli-CPUs as CPUs."""
     return f"{milli / 1_000:g}"
 
 
-def memory(count: int) -> str:
+def memory_text(count: int) -> str:
     """Format bytes in the largest unit that leaves a number above one."""
     amount = float(count)
     for unit in _UNITS[:-1]:
@@ -28,12 +28,12 @@ def memory(count: int) -> str:
 
 def cpus_free(free: Amounts, capacity: Amounts) -> str:
     """Format free CPUs and all CPUs."""
-    return f"{cpus(free.cpu)}/{cpus(capacity.cpu)}"
+    return f"{cpus_text(free.cpu)}/{cpus_text(capacity.cpu)}"
 
 
 def memory_free(free: Amounts, capacity: Amounts) -> str:
     """Format free memory and all memory."""
-    return f"{memory(free.memory)}/{memory(capacity.memory)}"
+    return f"{memory_text(free.memory)}/{memory_text(capacity.memory)}"
 
 
 def gpus_free(free: Amounts, capacity: Amounts) -> str:
@@ -41,20 +41,20 @@ def gpus_free(free: Amounts, capacity: Amounts) -> str:
     return f"{free.gpu}/{capacity.gpu}" if capacity.gpu else ""
 
 
-def ask(least: Resources, most: Resources | None) -> str:
+def ask_text(least: Resources, most: Resources | None) -> str:
     """Format the request of a task."""
     upper = most or least
 
-    def span(low: str, high: str) -> str:
+    def range_text(low: str, high: str) -> str:
         return low if low == high else f"{low}..{high}"
 
-    parts = [f"{span(cpus(least.cpu), cpus(upper.cpu))} CPU"]
+    parts = [f"{range_text(cpus_text(least.cpu), cpus_text(upper.cpu))} CPU"]
     if upper.memory:
-        parts.append(span(memory(least.memory), memory(upper.memory)))
+        parts.append(range_text(memory_text(least.memory), memory_text(upper.memory)))
     if upper.gpu:
-        parts.append(f"{span(str(least.gpu), str(upper.gpu))} GPU")
+        parts.append(f"{range_text(str(least.gpu), str(upper.gpu))} GPU")
     low = dict(least.custom)
-    parts += [f"{span(str(low.get(name, 0)), str(amount))} {name}" for name, amount in upper.custom]
+    parts += [f"{range_text(str(low.get(name, 0)), str(amount))} {name}" for name, amount in upper.custom]
     return ", ".join(parts)
 
 
@@ -72,7 +72,7 @@ def span_text(seconds: float) -> str:
     return f"{whole} s"
 
 
-def ago(micro: int | None, now: float | None = None) -> str:
+def age_text(micro: int | None, now: float | None = None) -> str:
     """Format how long ago a moment was."""
     if micro is None:
         return "-"
@@ -80,14 +80,14 @@ def ago(micro: int | None, now: float | None = None) -> str:
     return f"{span_text(max(past, 0.0))} ago"
 
 
-def clock(micro: int | None) -> str:
+def time_text(micro: int | None) -> str:
     """Format a moment as local time."""
     if micro is None:
         return "-"
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(micro / 1e6))
 
 
-def between(start: int | None, end: int | None) -> str:
+def elapsed_text(start: int | None, end: int | None) -> str:
     """Format the time from one moment to another, or until now."""
     if start is None:
         return "-"
@@ -95,12 +95,12 @@ def between(start: int | None, end: int | None) -> str:
     return span_text(max(last - start / 1e6, 0.0))
 
 
-def progress(row: JobRow) -> str:
+def progress_text(row: JobRow) -> str:
     """Format the progress of a job: ``7/10``, with failures."""
     text = f"{row.succeeded + row.failed + row.cancelled}/{row.total}"
     return f"{text} ({row.failed} failed)" if row.failed else text
 
 
-def counted(count: int, word: str) -> str:
+def count_text(count: int, word: str) -> str:
     """Format a count with its noun: ``1 task``, ``3 tasks``."""
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

@@ -6,7 +6,7 @@ from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from hanse.live.config.league import League
+    from hanse.live.config.league import LeagueConfig
     from hanse.security.home import Home
 
 
@@ -19,10 +19,10 @@ def refuse_unsafe(home: "Home", member: str | None = None) -> None:
         raise CommandError(problem, ExitCode.CONFIG)
 
 
-def refuse_unsafe_places(league: "League", member: str | None = None) -> None:
+def refuse_unsafe_places(league: "LeagueConfig", member: str | None = None) -> None:
     """Refuse a league whose backends keep files outside its home that another user could change."""
-    from hanse.live.config.home_permissions import elsewhere_problem  # noqa: PLC0415  as above
+    from hanse.live.config.home_permissions import backend_directory_problem  # noqa: PLC0415  as above
 
-    problem = elsewhere_problem(league, member)
+    problem = backend_directory_problem(league, member)
     if problem is not None:
         raise CommandError(problem, ExitCode.CONFIG)

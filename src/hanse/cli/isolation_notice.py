@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hanse.live.config.league import League
+    from hanse.live.config.league import LeagueConfig
 
 
-def isolation_notices(league: "League", home: Path) -> list[str]:
+def isolation_notices(league: "LeagueConfig", home: Path) -> list[str]:
     """Return all warnings: a line for each thing that is not isolated or not limited."""
     lines = (
         isolation_notice(league, home),
@@ -21,7 +21,7 @@ def isolation_notices(league: "League", home: Path) -> list[str]:
     return [line for line in lines if line is not None]
 
 
-def slurm_notice(league: "League") -> str | None:
+def slurm_notice(league: "LeagueConfig") -> str | None:
     """Return what Slurm does not isolate; None if the league has no such cluster."""
     names = [entry.name for entry in league.clusters if entry.backend.kind == "slurm"]
     if not names:
@@ -32,14 +32,14 @@ def slurm_notice(league: "League") -> str | None:
     )
 
 
-def hiding_notice(league: "League") -> str | None:
+def hiding_notice(league: "LeagueConfig") -> str | None:
     """Return a warning if tasks of root's daemons see each other's command lines; None if not, or allowed."""
     from hanse.live.backends.process.sandbox import hiding_problem  # noqa: PLC0415  keeps 'hanse up' fast
-    from hanse.live.backends.process.task_users import UserRange, chosen_user  # noqa: PLC0415  as above
+    from hanse.live.backends.process.task_users import UserRange, choose_user  # noqa: PLC0415  as above
 
     backends = [entry.backend for entry in league.clusters if entry.backend.kind == "process"]
     if os.geteuid() != 0 or not any(
-        isinstance(chosen_user(backend.user, backend.users), UserRange)
+        isinstance(choose_user(backend.user, backend.users), UserRange)
         and backend.sandbox not in ("bwrap", "namespace")
         for backend in backends
     ):
@@ -50,12 +50,12 @@ def hiding_notice(league: "League") -> str | None:
     return f"Tasks see other tasks and their command lines: they cannot get a /proc of their own ({problem})."
 
 
-def memory_notice(league: "League") -> str | None:
+def memory_notice(league: "LeagueConfig") -> str | None:
     """Return a warning if the memory of tasks that ask for none is not limited; None if it is."""
-    from hanse.live.backends.process.cgroups import limits_memory  # noqa: PLC0415  keeps 'hanse up' fast
+    from hanse.live.backends.process.cgroups import has_memory_limit  # noqa: PLC0415  keeps 'hanse up' fast
 
     wanted = {entry.backend.limits for entry in league.clusters if entry.backend.kind == "process"}
-    if all(limits_memory(driver) for driver in sorted(wanted)):
+    if all(has_memory_limit(driver) for driver in sorted(wanted)):
         return None
     return (
         "Memory of tasks without --mem is not limited, and with --mem only per process: control groups "
@@ -63,11 +63,11 @@ def memory_notice(league: "League") -> str | None:
     )
 
 
-def isolation_notice(league: "League", home: Path) -> str | None:
+def isolation_notice(league: "LeagueConfig", home: Path) -> str | None:
     """Return what is not isolated, or closed to the tasks, in a league of this process; None if nothing but
     what the league file chose."""
     from hanse.live.backends.process.sandbox import AUTO, namespace_problem  # noqa: PLC0415  as above
-    from hanse.live.backends.process.task_users import chosen_user, has_ids  # noqa: PLC0415  as above
+    from hanse.live.backends.process.task_users import choose_user, has_ids  # noqa: PLC0415  as above
 
     backends = [entry.backend for entry in league.clusters if entry.backend.kind == "process"]
     if os.geteuid() != 0:
@@ -75,7 +75,8 @@ def isolation_notice(league: "League", home: Path) -> str | None:
         if problem is None:
             return None
         return (
-            f"Tasks are not isolated from each other, nor from this league's keys: all run as {_own_name()}, "
+            f"Tasks are not isolated from each other, nor from this league's keys: all run as "
+            f"{_user_name()}, "
             f"and {problem}. Install bubblewrap, or start the league as root."
         )
     if any(not backend.user and not has_ids(backend.users) for backend in backends):
@@ -83,17 +84,17 @@ def isolation_notice(league: "League", home: Path) -> str | None:
             "Tasks of different jobs are not isolated from each other: all run as nobody, because this "
             "container has no user ids for jobs. Name ids that it has with 'users' of the backend."
         )
-    if any(chosen_user(backend.user, backend.users) != "root" for backend in backends):
-        closed = next((path for path in (*reversed(home.parents), home) if not _is_passable(path)), None)
-        if closed is not None:
+    if any(choose_user(backend.user, backend.users) != "root" for backend in backends):
+        closed_path = next((path for path in (*reversed(home.parents), home) if not _is_passable(path)), None)
+        if closed_path is not None:
             return (
-                f"Tasks cannot use their $HOME by its path: {closed} is closed to them. "
-                f"Run 'chmod o+x {closed}', or choose another --home."
+                f"Tasks cannot use their $HOME by its path: {closed_path} is closed to them. "
+                f"Run 'chmod o+x {closed_path}', or choose another --home."
             )
     return None
 
 
-def _own_name() -> str:
+def _user_name() -> str:
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:  # an id without an account

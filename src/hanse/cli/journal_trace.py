@@ -21,17 +21,17 @@ import msgspec
 
 from hanse.core.broker.state import decode_state
 from hanse.live.config import config_history
-from hanse.live.config.league import League, LeagueError
+from hanse.live.config.league import LeagueConfig, LeagueError
 from hanse.live.config.league_file import load
 from hanse.live.journal.errors import JournalError
-from hanse.live.journal.reading import History, history, read
-from hanse.live.journal.walk import listing
-from hanse.live.recovery import CLOCK, JOURNAL, decode_event
+from hanse.live.journal.reading import History, read_history, read_records
+from hanse.live.journal.walk import list_files
+from hanse.live.recovery import CLOCK_FILE, JOURNAL_DIRECTORY, decode_event
 from hanse.model.events import Event
 from hanse.security.home import LEAGUE_FILE, Home
 from hanse.sim.traces.chunk import JobChunk
-from hanse.sim.traces.chunk_builder import Builder
-from hanse.sim.traces.journal_jobs import EXTRA_KINDS, EXTRA_NAMED, Past, Times
+from hanse.sim.traces.chunk_builder import ChunkBuilder
+from hanse.sim.traces.journal_jobs import EXTRA_KINDS, EXTRA_NAMED, ClockShift, JournalJobs
 from hanse.sim.traces.read_report import ReadReport, TraceError
 from hanse.sim.traces.reader import OpenTrace
 
@@ -40,7 +40,7 @@ ABOUT: Final = "Hanse's own journals; a league's home, or a broker's directory i
 NOT_AN_EVENT: Final = "a record that is not an event of this version"
 LAST_RECORDS: Final = 100
 """Records at the end of a journal searched for an event."""
-_NOT_TOLD: Final = 1 << 62
+_NO_TIME: Final = 1 << 62
 
 
 class _SavedClock(msgspec.Struct, frozen=True):
@@ -50,24 +50,26 @@ class _SavedClock(msgspec.Struct, frozen=True):
     offset: int
 
 
-class _Broker(msgspec.Struct, frozen=True):
+class _JournalledBroker(msgspec.Struct, frozen=True):
     """Broker with a journal."""
 
     name: str
     directory: Path
     """Directory of the broker in the home."""
-    league: League
+    league: LeagueConfig
 
     @property
     def journal(self) -> Path:
         """Directory of the broker's records."""
-        return self.directory / JOURNAL
+        return self.directory / JOURNAL_DIRECTORY
 
 
 def is_journal(path: Path) -> bool:
     """True if ``JournalReader`` can read this path."""
     return path.is_dir() and (
-        (path / LEAGUE_FILE).is_file() or (path / JOURNAL).is_dir() or bool(list(path.glob("*.seg")))
+        (path / LEAGUE_FILE).is_file()
+        or (path / JOURNAL_DIRECTORY).is_dir()
+        or bool(list(path.glob("*.seg")))
     )
 
 
@@ -82,7 +84,7 @@ class JournalReader(OpenTrace):
         if len(found) != len(self._brokers):
             raise TraceError(f"{self.name}: the journal of one broker is given twice; name each journal once")
         try:
-            self._shifts, self.rows_total = _shifts(self._brokers)
+            self._shifts, self.rows_total = _clock_shifts(self._brokers)
         except JournalError as error:
             raise TraceError(f"{self.name}: {error}") from error
         self.nodes_hint = sum(len(cluster.nodes) for cluster in self._brokers[0].league.clusters)
@@ -91,56 +93,59 @@ class JournalReader(OpenTrace):
     def chunks(self) -> Iterator[JobChunk]:
         """Yield the chunks of one pass over all journals, in the order of time."""
         try:
-            pasts = [(broker, history(broker.journal)) for broker in self._brokers]
+            histories = [(broker, read_history(broker.journal)) for broker in self._brokers]
         except JournalError as error:
             raise TraceError(f"{self.name}: {error}") from error
-        tellers = [
-            _Teller(broker, past, Times(self._shifts[broker.name]), self.report) for broker, past in pasts
+        replayers = [
+            _JournalReplayer(broker, past, ClockShift(self._shifts[broker.name]), self.report)
+            for broker, past in histories
         ]
-        begin = min((teller.begin for teller in tellers), default=0)
-        self.origin = 0 if begin == _NOT_TOLD else begin
-        builder = Builder(self.report, EXTRA_KINDS, EXTRA_NAMED, origin=self.origin)
-        past = Past(self.report, builder.names)
-        for teller in tellers:
-            past.begin(teller.state, teller.times)
-        events = merge(*(teller.events(place) for place, teller in enumerate(tellers)))
+        begin = min((replayer.begin for replayer in replayers), default=0)
+        self.origin = 0 if begin == _NO_TIME else begin
+        builder = ChunkBuilder(self.report, EXTRA_KINDS, EXTRA_NAMED, origin=self.origin)
+        past = JournalJobs(self.report, builder.names)
+        for replayer in replayers:
+            past.add_state(replayer.state, replayer.times)
+        events = merge(*(replayer.events(place) for place, replayer in enumerate(replayers)))
         for _, place, position, event in events:
-            tellers[place].tell(past, position, event)
-            for row in past.ready():
-                if builder.due(row):
+            replayers[place].apply_event(past, position, event)
+            for row in past.ready_rows():
+                if builder.is_flush_due(row):
                     yield builder.flush()
                 builder.add(position, row)
-        for row in past.rest():
-            if builder.due(row):
+        for row in past.remaining_rows():
+            if builder.is_flush_due(row):
                 yield builder.flush()
             builder.add(0, row)
         if builder.entries:
             yield builder.flush()
 
 
-class _Teller:
+class _JournalReplayer:
     """Replay of a broker's journal through a fresh machine."""
 
-    def __init__(self, broker: _Broker, past: History, times: Times, report: ReadReport) -> None:
+    def __init__(
+        self, broker: _JournalledBroker, past: History, times: ClockShift, report: ReadReport
+    ) -> None:
         self.name = broker.name
         self.times = times
         self._report = report
-        eras = config_history.read_eras(
-            broker.journal.parent, config_history.settings_of(broker.league, broker.name)
+        config_entries = config_history.read_config_history(
+            broker.journal.parent, config_history.member_settings(broker.league, broker.name)
         )
-        self._lived = config_history.Past(eras, past.position, past.snapshot)
-        self._stream = self._decoded(past)
-        self.state = decode_state(self._lived.machine.dump())
+        self._replay = config_history.MachineReplay(config_entries, past.position, past.snapshot)
+        self._stream = self._decode_events(past)
+        self.state = decode_state(self._replay.machine.dump())
         """State of the broker where the journal begins."""
         self._first = next(self._stream, None)
         self.begin = min(
             [record.accepted_at + times.shift for record in self.state.jobs.values()]
             + [
                 since + times.shift
-                for ward in self.state.standby_shards.values()
-                for since in ward.accepted_at.values()
+                for shard in self.state.standby_shards.values()
+                for since in shard.accepted_at.values()
             ]
-            + ([self._first[1].at + times.shift] if self._first is not None else [_NOT_TOLD])
+            + ([self._first[1].at + times.shift] if self._first is not None else [_NO_TIME])
         )
         """Shared time at which the journal begins."""
 
@@ -152,12 +157,12 @@ class _Teller:
         for position, event in self._stream:
             yield event.at + self.times.shift, place, position, event
 
-    def tell(self, past: Past, position: int, event: Event) -> None:
+    def apply_event(self, past: JournalJobs, position: int, event: Event) -> None:
         """Handle an event in the machine, and record its effects in ``past``."""
-        past.take(self.name, event, self._lived.machine.handle(event), self.times)
-        self._lived.reached(position)
+        past.add_event(self.name, event, self._replay.machine.handle(event), self.times)
+        self._replay.advance(position)
 
-    def _decoded(self, past: History) -> Iterator[tuple[int, Event]]:
+    def _decode_events(self, past: History) -> Iterator[tuple[int, Event]]:
         """Yield the events up to the first unusable record: later ones would be handled wrongly."""
         position = past.position
         try:
@@ -171,12 +176,12 @@ class _Teller:
             self._report.note(f"{self.name}: read up to record {position:,} only: {error}")
 
 
-def _brokers(path: Path) -> list[_Broker]:
+def _brokers(path: Path) -> list[_JournalledBroker]:
     """Return the brokers whose journals a path names."""
     if (path / LEAGUE_FILE).is_file():
         home, names = path, None
     else:
-        member = path if (path / JOURNAL).is_dir() else path.parent
+        member = path if (path / JOURNAL_DIRECTORY).is_dir() else path.parent
         home, names = member.parent, [member.resolve().name]
     try:
         league = load(Home(home).league_file)
@@ -188,9 +193,10 @@ def _brokers(path: Path) -> list[_Broker]:
     except LeagueError as error:
         raise TraceError(str(error)) from error
     brokers = [
-        _Broker(entry.name, Home(home).member(entry.name), league)
+        _JournalledBroker(entry.name, Home(home).member(entry.name), league)
         for entry in league.brokers
-        if (names is None or entry.name in names) and (Home(home).member(entry.name) / JOURNAL).is_dir()
+        if (names is None or entry.name in names)
+        and (Home(home).member(entry.name) / JOURNAL_DIRECTORY).is_dir()
     ]
     if not brokers:
         known = ", ".join(entry.name for entry in league.brokers)
@@ -200,19 +206,19 @@ def _brokers(path: Path) -> list[_Broker]:
     return brokers
 
 
-def _shifts(brokers: list[_Broker]) -> tuple[dict[str, int], int]:
+def _clock_shifts(brokers: list[_JournalledBroker]) -> tuple[dict[str, int], int]:
     """Return what to add to each broker's instants to get Unix microseconds, and the number of records."""
     shifts: dict[str, int] = {}
     groups: dict[str, list[tuple[str, int, int]]] = {}
     records = 0
     for broker in brokers:
-        files = listing(broker.journal)
-        last, at = _last(broker.journal, [first for first, _ in files.segments])
+        files = list_files(broker.journal)
+        last, at = _last_event(broker.journal, [first for first, _ in files.segments])
         oldest = files.segments[0][0] if files.segments else 1
         records += last - (oldest - 1 if oldest == 1 else min((n for n, _ in files.snapshots), default=0))
         written = max((path.stat().st_mtime_ns // 1_000 for _, path in files.segments), default=0)
         shifts[broker.name] = written - at
-        clock = _saved_clock(broker.directory / CLOCK)
+        clock = _saved_clock(broker.directory / CLOCK_FILE)
         if clock is not None:
             groups.setdefault(clock.boot, []).append((broker.name, clock.offset, written - at))
     for group in groups.values():
@@ -230,10 +236,10 @@ def _saved_clock(path: Path) -> _SavedClock | None:
         return None
 
 
-def _last(directory: Path, firsts: list[int]) -> tuple[int, int]:
+def _last_event(directory: Path, firsts: list[int]) -> tuple[int, int]:
     """Return the number of a journal's last record and the instant of its last event; 0 and 0 for none."""
     for first in reversed(firsts):
-        records = deque(read(directory, first - 1), maxlen=LAST_RECORDS)
+        records = deque(read_records(directory, first - 1), maxlen=LAST_RECORDS)
         for _, record in reversed(records):
             with suppress(msgspec.MsgspecError):
                 return records[-1][0], decode_event(record).at

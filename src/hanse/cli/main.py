@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """Location of a command, and its help text in the command list."""
 
     module: str
@@ -32,50 +32,60 @@ class Entry(NamedTuple):
     help: str
 
 
-COMMANDS: Final[dict[str, Entry]] = {
-    "tour": Entry("tour", "tour", "Watch a real league place, run and explain jobs on this machine."),
-    "up": Entry("up", "up", "Start a league on this machine and print how to use it."),
-    "down": Entry("up", "down", "Stop the league on this machine; its jobs are kept."),
-    "status": Entry("clusters", "status", "Show the state of the league."),
-    "clusters": Entry("clusters", "clusters", "List the clusters and their free resources."),
-    "nodes": Entry("clusters", "nodes", "List the nodes of the clusters."),
-    "submit": Entry("submit", "submit", "Submit a job: a command or a job file."),
-    "plan": Entry("plan", "plan", "Show when and where a job would start, without submitting it."),
-    "jobs": Entry("jobs", "jobs", "List the newest jobs."),
-    "show": Entry("jobs", "show", "Show a job: tasks, usage, decisions."),
-    "why": Entry("jobs", "why", "Explain why a job waits, runs where it runs, or ended."),
-    "logs": Entry("logs", "logs", "Print the output of a job."),
-    "wait": Entry("jobs", "wait", "Wait until jobs end."),
-    "cancel": Entry("jobs", "cancel", "Cancel jobs."),
-    "retry": Entry("jobs", "retry", "Submit the unsuccessful tasks of a job again."),
-    "drain": Entry("drain", "drain", "Stop new tasks from starting on a cluster or a node."),
-    "undrain": Entry("drain", "undrain", "Let tasks start again on a drained cluster or node."),
-    "league": Entry("league", "league", "Show and change the league file while the league runs."),
-    "config": Entry("config", "config", "Show and choose the league that commands use."),
-    "completion": Entry("config", "completion", "Print a shell completion script."),
-    "init": Entry("identity", "init", "Create a league for several machines from a league file."),
-    "token": Entry("identity", "token", "Create single-use tokens with which members and people join."),
-    "access": Entry(
+COMMANDS: Final[dict[str, CommandEntry]] = {
+    "tour": CommandEntry("tour", "tour", "Watch a real league place, run and explain jobs on this machine."),
+    "up": CommandEntry("up", "up", "Start a league on this machine and print how to use it."),
+    "down": CommandEntry("up", "down", "Stop the league on this machine; its jobs are kept."),
+    "status": CommandEntry("clusters", "status", "Show the state of the league."),
+    "clusters": CommandEntry("clusters", "clusters", "List the clusters and their free resources."),
+    "nodes": CommandEntry("clusters", "nodes", "List the nodes of the clusters."),
+    "submit": CommandEntry("submit", "submit", "Submit a job: a command or a job file."),
+    "plan": CommandEntry("plan", "plan", "Show when and where a job would start, without submitting it."),
+    "jobs": CommandEntry("jobs", "jobs", "List the newest jobs."),
+    "show": CommandEntry("jobs", "show", "Show a job: tasks, usage, decisions."),
+    "why": CommandEntry("jobs", "why", "Explain why a job waits, runs where it runs, or ended."),
+    "logs": CommandEntry("logs", "logs", "Print the output of a job."),
+    "wait": CommandEntry("jobs", "wait", "Wait until jobs end."),
+    "cancel": CommandEntry("jobs", "cancel", "Cancel jobs."),
+    "retry": CommandEntry("jobs", "retry", "Submit the unsuccessful tasks of a job again."),
+    "drain": CommandEntry("drain", "drain", "Stop new tasks from starting on a cluster or a node."),
+    "undrain": CommandEntry("drain", "undrain", "Let tasks start again on a drained cluster or node."),
+    "league": CommandEntry("league", "league", "Show and change the league file while the league runs."),
+    "config": CommandEntry("config", "config", "Show and choose the league that commands use."),
+    "completion": CommandEntry("config", "completion", "Print a shell completion script."),
+    "init": CommandEntry("identity", "init", "Create a league for several machines from a league file."),
+    "token": CommandEntry(
+        "identity", "token", "Create single-use tokens with which members and people join."
+    ),
+    "access": CommandEntry(
         "access", "access", "Create and list access tokens for people and programs; revoke people."
     ),
-    "join": Entry("identity", "join", "Join a league with a token."),
-    "renew": Entry("identity", "renew", "Renew the certificate of a person before it expires."),
-    "broker": Entry("daemons", "broker", "Run one broker in the foreground."),
-    "warden": Entry("daemons", "warden", "Run the warden of one cluster in the foreground."),
-    "runner": Entry("daemons", "runner", "Run a runner on a machine other than its warden's."),
-    "journal": Entry("journal", "journal", "Verify, repair and replay the journals on this machine."),
-    "backup": Entry("backup", "backup_command", "Back up a member, or the certificate authority, to a file."),
-    "restore": Entry("backup", "restore_command", "Restore a backup."),
-    "demo": Entry("demo", "demo", "Watch a small simulated league place, run and explain mixed jobs."),
-    "chaos": Entry("chaos", "chaos", "Inject faults into simulated leagues and report broken promises."),
-    "trace": Entry("trace", "trace", "Convert, describe, sample and generate workload traces."),
-    "replay": Entry("replay", "replay", "Replay a trace under several policies and compare the results."),
-    "sweep": Entry("replay", "sweep_command", "Replay a trace over a grid of loads, policies and brokers."),
-    "policies": Entry("replay", "policies_command", "List the policies that a replay can compare."),
-    "train": Entry("edge", "train", "Train a policy."),
-    "eval": Entry("edge", "evaluate", "Measure policies on the same streams."),
-    "report": Entry("edge", "report", "Write a page of measured results."),
-    "bench": Entry("bench", "bench", "Measure this machine."),
+    "join": CommandEntry("identity", "join", "Join a league with a token."),
+    "renew": CommandEntry("identity", "renew", "Renew the certificate of a person before it expires."),
+    "broker": CommandEntry("daemons", "broker", "Run one broker in the foreground."),
+    "warden": CommandEntry("daemons", "warden", "Run the warden of one cluster in the foreground."),
+    "runner": CommandEntry("daemons", "runner", "Run a runner on a machine other than its warden's."),
+    "journal": CommandEntry("journal", "journal", "Verify, repair and replay the journals on this machine."),
+    "backup": CommandEntry(
+        "backup", "backup_command", "Back up a member, or the certificate authority, to a file."
+    ),
+    "restore": CommandEntry("backup", "restore_command", "Restore a backup."),
+    "demo": CommandEntry("demo", "demo", "Watch a small simulated league place, run and explain mixed jobs."),
+    "chaos": CommandEntry(
+        "chaos", "chaos", "Inject faults into simulated leagues and report broken promises."
+    ),
+    "trace": CommandEntry("trace", "trace", "Convert, describe, sample and generate workload traces."),
+    "replay": CommandEntry(
+        "replay", "replay", "Replay a trace under several policies and compare the results."
+    ),
+    "sweep": CommandEntry(
+        "replay", "sweep_command", "Replay a trace over a grid of loads, policies and brokers."
+    ),
+    "policies": CommandEntry("replay", "policies_command", "List the policies that a replay can compare."),
+    "train": CommandEntry("edge", "train", "Train a policy."),
+    "eval": CommandEntry("edge", "evaluate", "Measure policies on the same streams."),
+    "report": CommandEntry("edge", "report", "Write a page of measured results."),
+    "bench": CommandEntry("bench", "bench", "Measure this machine."),
 }
 """Commands by name, in the order of the command list."""
 
@@ -92,7 +102,7 @@ SECTIONS: Final = (
     ("This program", ("config", "completion")),
 )
 """Headings of the command list with their commands; all others go under ``OTHER_SECTION``."""
-OTHERS: Final = "Simulation and training"
+OTHER_SECTION: Final = "Simulation and training"
 
 
 class LazyGroup(click.Group):
@@ -125,8 +135,8 @@ class LazyGroup(click.Group):
         if word not in names and not word.startswith("-"):
             from difflib import get_close_matches  # noqa: PLC0415  only a misspelt command needs it
 
-            near = get_close_matches(word, names, n=1)
-            hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(names)}."
+            similar = get_close_matches(word, names, n=1)
+            hint = f"Did you mean '{similar[0]}'?" if similar else f"There are: {', '.join(names)}."
             ctx.fail(f"No such command '{word}'. {hint}")
         return super().resolve_command(ctx, args)
 
@@ -141,11 +151,11 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands by section, without importing any."""
-        there = self.list_commands(ctx)
-        named = [name for _, names in SECTIONS for name in names]
-        rest = (OTHERS, tuple(name for name in there if name not in named))
+        available = self.list_commands(ctx)
+        in_sections = [name for _, names in SECTIONS for name in names]
+        rest = (OTHER_SECTION, tuple(name for name in available if name not in in_sections))
         for title, names in (*SECTIONS, rest):
-            rows = [(name, COMMANDS[name].help) for name in names if name in there]
+            rows = [(name, COMMANDS[name].help) for name in names if name in available]
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
@@ -189,25 +199,25 @@ def run(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return ExitCode.USAGE if isinstance(error, click.UsageError) else error.exit_code
     except SystemExit as leave:
-        return _status(leave.code)
+        return _exit_status(leave.code)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         click.echo(f"hanse: {where}{error.strerror or error}", err=True)
         return ExitCode.FILE
     except Exception:  # noqa: BLE001  any other exception is a bug of Hanse
-        _confess()
+        _print_bug_report()
         return ExitCode.BUG
-    return _status(status)
+    return _exit_status(status)
 
 
-def _status(given: object) -> int:
+def _exit_status(returned: object) -> int:
     """Return the exit status for the value that a command returned or exited with."""
-    if given is None:
+    if returned is None:
         return ExitCode.OK
-    return given if isinstance(given, int) else ExitCode.FAILED
+    return returned if isinstance(returned, int) else ExitCode.FAILED
 
 
-def _confess() -> None:
+def _print_bug_report() -> None:
     from traceback import format_exc  # noqa: PLC0415  only a bug needs it, and it is slow to import
 
     click.echo(format_exc(), err=True)

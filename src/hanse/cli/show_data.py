@@ -5,12 +5,12 @@ from typing import Final
 import msgspec
 
 from hanse.api.rows import DecisionRow, JobDetail, TaskRow
-from hanse.client.client import PAGE_ROWS, Client
+from hanse.client.client import PAGE_ROWS, LeagueClient
 from hanse.model.messages import ResourceUsage
 
-COUNTED_MAX: Final = 10_000
+USAGE_TASKS_MAX: Final = 10_000
 """Tasks whose usage is added up; of a larger job only the first tasks count."""
-ORDER: Final = ("failed", "running", "placed", "cancelled", "queued", "blocked", "succeeded")
+STATE_ORDER: Final = ("failed", "running", "placed", "cancelled", "queued", "blocked", "succeeded")
 """Order of states in the task list: failures first."""
 DECISIONS_MAX: Final = 10
 
@@ -30,7 +30,7 @@ class UsageSum(msgspec.Struct, frozen=True):
     """Peak memory of a single task, in bytes."""
 
 
-class Page(msgspec.Struct, frozen=True):
+class JobPage(msgspec.Struct, frozen=True):
     """Data of the whole page."""
 
     detail: JobDetail
@@ -53,31 +53,38 @@ class Page(msgspec.Struct, frozen=True):
         }
 
 
-def collect(client: Client, job: str, tasks_max: int) -> Page:
+def collect_page(client: LeagueClient, job: str, tasks_max: int) -> JobPage:
     """Fetch everything that the page shows."""
     detail = client.job(job)
-    rows = _tasks(client, job)
-    usage = _sum(rows)
+    rows = _fetch_tasks(client, job)
+    usage = _sum_usage(rows)
     if detail.row.total > len(rows) and detail.row.failed:  # failed tasks may be among those not read
-        known = {row.index for row in rows}
+        listed = {row.index for row in rows}
         failed = client.tasks(job, state="failed", limit=max(1, min(tasks_max, PAGE_ROWS))).tasks
-        rows += [row for row in failed if row.index not in known]
-    rows.sort(key=lambda row: (ORDER.index(row.state) if row.state in ORDER else len(ORDER), row.index))
+        rows += [row for row in failed if row.index not in listed]
+    rows.sort(
+        key=lambda row: (
+            STATE_ORDER.index(row.state) if row.state in STATE_ORDER else len(STATE_ORDER),
+            row.index,
+        )
+    )
     answer = client.why(job)
-    return Page(detail, tuple(rows[:tasks_max]), usage, answer.sentences, answer.decisions[-DECISIONS_MAX:])
+    return JobPage(
+        detail, tuple(rows[:tasks_max]), usage, answer.sentences, answer.decisions[-DECISIONS_MAX:]
+    )
 
 
-def _tasks(client: Client, job: str) -> list[TaskRow]:
+def _fetch_tasks(client: LeagueClient, job: str) -> list[TaskRow]:
     rows: list[TaskRow] = []
     after: str | None = ""
-    while after is not None and len(rows) < COUNTED_MAX:
+    while after is not None and len(rows) < USAGE_TASKS_MAX:
         page = client.tasks(job, after=after)
         rows += page.tasks
         after = page.next
     return rows
 
 
-def _sum(rows: list[TaskRow]) -> UsageSum:
+def _sum_usage(rows: list[TaskRow]) -> UsageSum:
     measured: list[ResourceUsage] = [row.usage for row in rows if row.usage is not None]
     return UsageSum(
         tasks=len(measured),

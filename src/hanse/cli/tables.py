@@ -38,13 +38,13 @@ def table(
     if len(cells) > ROWS_LAID_OUT_MAX:
         chosen = [[row[at] for at in used] for row in cells]
         return LongTable([columns[at] for at in used], chosen, right, note)
-    made = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=note or None, caption_justify="left")
+    result = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=note or None, caption_justify="left")
     for at in used:
         name = columns[at]
-        made.add_column(name, justify="right" if name in right else "left", no_wrap=name in right)
+        result.add_column(name, justify="right" if name in right else "left", no_wrap=name in right)
     for row in cells:
-        made.add_row(*(row[at] for at in used))
-    return made
+        result.add_row(*(row[at] for at in used))
+    return result
 
 
 class _Cell(NamedTuple):
@@ -105,6 +105,6 @@ class LongTable:
         return found
 
 
-def state(word: str) -> str:
+def state_markup(word: str) -> str:
     """Return the markup of a state in its colour."""
     return f"[{COLOURS.get(word, 'default')}]{escape(word)}[/]"

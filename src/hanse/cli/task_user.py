@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from hanse.live.config.league import League
+    from hanse.live.config.league import LeagueConfig
 
 NOBODY: Final = "nobody"
 PER_JOB: Final = "per-job"
 """Same as in ``live.backends.process.task_users``, which is not imported before the league starts."""
-_STRANGER: Final = (-1, -1)
+_NO_ACCOUNT: Final = (-1, -1)
 """User and group of an id without an account; no file belongs to them."""
 
 
@@ -36,52 +36,53 @@ def user_problem(name: str) -> str | None:
     return None
 
 
-def python_problem(league: "League") -> str | None:
+def python_problem(league: "LeagueConfig") -> str | None:
     """Return why Python calls cannot run in a league of this process, in sentences; None if they can."""
     if os.geteuid() != 0:
         return None
     backends = [entry.backend for entry in league.clusters if entry.backend.kind != "null"]
-    usual = {"process": PER_JOB, "slurm": NOBODY}
-    for name in dict.fromkeys(backend.user or usual[backend.kind] for backend in backends):
+    default_users = {"process": PER_JOB, "slurm": NOBODY}
+    for name in dict.fromkeys(backend.user or default_users[backend.kind] for backend in backends):
         try:
-            user = _STRANGER if name == PER_JOB else _ids(name)
+            user = _NO_ACCOUNT if name == PER_JOB else _user_ids(name)
         except KeyError:
             continue  # the warden reports the unknown user
-        closed = next((path for path in _needed() if not _may_use(*user, path)), None)
-        if closed is not None:
-            who = "a separate user id for each job" if name == PER_JOB else name
+        closed_path = next((path for path in _required_paths() if not _can_use(*user, path)), None)
+        if closed_path is not None:
+            user_text = "a separate user id for each job" if name == PER_JOB else name
             return (
-                f"Python calls (hanse.Executor) will not run: tasks run as {who}, which cannot use {closed}. "
+                f"Python calls (hanse.Executor) will not run: tasks run as {user_text}, which cannot use "
+                f"{closed_path}. "
                 "Start the league with a Python that every user can run, or run the tasks as a user who "
                 "can: 'hanse up --user NAME', or 'user' of the backend in the league file."
             )
     return None
 
 
-def _needed() -> list[Path]:
+def _required_paths() -> list[Path]:
     """Return the files that an interpreter like this one needs, and every directory on their paths."""
     files = [Path(sys.executable), Path(sys.executable).resolve(), Path(os.__file__).resolve()]
     files.append(Path(__file__).resolve())
-    found = [place for file in files for place in (*reversed(file.parents), file)]
-    return list(dict.fromkeys(found))
+    paths = [place for file in files for place in (*reversed(file.parents), file)]
+    return list(dict.fromkeys(paths))
 
 
-def _ids(name: str) -> tuple[int, int]:
+def _user_ids(name: str) -> tuple[int, int]:
     user = pwd.getpwnam(name)
     return user.pw_uid, user.pw_gid
 
 
-def _may_use(uid: int, gid: int, path: Path) -> bool:
+def _can_use(uid: int, gid: int, path: Path) -> bool:
     """True if the mode of a path lets a user enter the directory or read the file."""
     if uid == 0:
         return True
     try:
-        facts = path.stat()
+        status = path.stat()
     except OSError:
         return False
-    wanted = stat.S_IXOTH if stat.S_ISDIR(facts.st_mode) else stat.S_IROTH
-    if facts.st_uid == uid:
+    wanted = stat.S_IXOTH if stat.S_ISDIR(status.st_mode) else stat.S_IROTH
+    if status.st_uid == uid:
         wanted <<= 6
-    elif facts.st_gid == gid:
+    elif status.st_gid == gid:
         wanted <<= 3
-    return bool(facts.st_mode & wanted)
+    return bool(status.st_mode & wanted)

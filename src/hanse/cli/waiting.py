@@ -8,13 +8,13 @@ from typing import Final
 import click
 
 from hanse.api.rows import JobRow
-from hanse.cli.common_options import on_terminal
-from hanse.cli.formatting import between
-from hanse.client.client import ENDED, WAIT_SECONDS_MAX, Client
+from hanse.cli.common_options import is_on_terminal
+from hanse.cli.formatting import elapsed_text
+from hanse.client.client import ENDED_STATES, WAIT_SECONDS_MAX, LeagueClient
 from hanse.client.errors import CommandError, warn
 from hanse.client.exit_codes import ExitCode
 
-WATCHED_SECONDS: Final = 1
+PROGRESS_SECONDS: Final = 1
 """Seconds between progress updates on a terminal; elsewhere one request waits up to a minute."""
 SILENCE_SECONDS_MAX: Final = 60.0
 """Seconds without an answer after which waiting ends: enough time to restart the league."""
@@ -36,19 +36,19 @@ def status_of(row: JobRow) -> ExitCode:
     return ExitCode.JOB_NOT_FINISHED
 
 
-def first_bad(statuses: list[ExitCode]) -> ExitCode:
+def first_failure(statuses: list[ExitCode]) -> ExitCode:
     """Return the status for several jobs: that of the first, in the given order, that did not succeed."""
     return next((status for status in statuses if status is not ExitCode.OK), ExitCode.OK)
 
 
-def wait_for(client: Client, jobs: list[str], seconds: float | None) -> list[JobRow]:
+def wait_for_jobs(client: LeagueClient, jobs: list[str], seconds: float | None) -> list[JobRow]:
     """Return the jobs when all have ended; raise with ``TIMEOUT`` when the time is over before."""
     deadline = None if seconds is None else time.monotonic() + seconds
     rows: list[JobRow] = []
     try:
-        with _watching(len(jobs)) as show:
+        with _progress_display(len(jobs)) as show:
             for job in jobs:
-                rows.append(_wait_for_one(client, job, deadline, lambda row: show(rows, row)))
+                rows.append(_wait_for_job(client, job, deadline, lambda row: show(rows, row)))
     except KeyboardInterrupt:
         left = [job for job in jobs if job not in [row.id for row in rows]]
         warn(f"no longer waiting; {', '.join(left)} goes on ('hanse cancel' ends it)")
@@ -56,27 +56,29 @@ def wait_for(client: Client, jobs: list[str], seconds: float | None) -> list[Job
     return rows
 
 
-def _wait_for_one(client: Client, job: str, deadline: float | None, show: Callable[[JobRow], None]) -> JobRow:
-    most = WATCHED_SECONDS if on_terminal() else WAIT_SECONDS_MAX
+def _wait_for_job(
+    client: LeagueClient, job: str, deadline: float | None, show: Callable[[JobRow], None]
+) -> JobRow:
+    wait_seconds_max = PROGRESS_SECONDS if is_on_terminal() else WAIT_SECONDS_MAX
     silent_since: float | None = None
     pause = PAUSE_SECONDS_MAX / 10
     while True:
         left = None if deadline is None else deadline - time.monotonic()
-        asked = most if left is None else max(0, min(most, int(left + 0.999)))
+        wait_seconds = wait_seconds_max if left is None else max(0, min(wait_seconds_max, int(left + 0.999)))
         try:
-            row = client.wait(job, asked)
+            row = client.wait(job, wait_seconds)
         except CommandError as error:
             now = time.monotonic()
             silent_since = silent_since or now
-            patient = error.status == ExitCode.UNAVAILABLE and now - silent_since < SILENCE_SECONDS_MAX
-            if not patient or (deadline is not None and now >= deadline):
+            may_retry = error.status == ExitCode.UNAVAILABLE and now - silent_since < SILENCE_SECONDS_MAX
+            if not may_retry or (deadline is not None and now >= deadline):
                 raise
             time.sleep(pause)
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
             continue
         silent_since, pause = None, PAUSE_SECONDS_MAX / 10
         show(row)
-        if row.state in ENDED:
+        if row.state in ENDED_STATES:
             return row
         if deadline is not None and time.monotonic() >= deadline:
             raise CommandError(
@@ -86,13 +88,13 @@ def _wait_for_one(client: Client, job: str, deadline: float | None, show: Callab
             )
 
 
-Show = Callable[[list[JobRow], JobRow], None]
+ShowProgress = Callable[[list[JobRow], JobRow], None]
 
 
 @contextmanager
-def _watching(count: int) -> Iterator[Show]:
+def _progress_display(count: int) -> Iterator[ShowProgress]:
     """Yield a function that shows the progress of the jobs on a terminal; elsewhere it does nothing."""
-    if not on_terminal():
+    if not is_on_terminal():
         yield lambda _rows, _row: None
         return
     from rich.console import Console  # noqa: PLC0415  only a terminal needs it
@@ -104,21 +106,21 @@ def _watching(count: int) -> Iterator[Show]:
 
         def show(done: list[JobRow], row: JobRow) -> None:
             ended = row.succeeded + row.failed + row.cancelled
-            which = f"{row.id} ({len(done) + 1} of {count})" if count > 1 else row.id
-            said = f"{ended}/{row.total} ended, {row.running} running"
-            bar.update(line, description=which, total=row.total, completed=ended, said=said)
+            name = f"{row.id} ({len(done) + 1} of {count})" if count > 1 else row.id
+            text = f"{ended}/{row.total} ended, {row.running} running"
+            bar.update(line, description=name, total=row.total, completed=ended, said=text)
 
         yield show
 
 
-def say_end(row: JobRow) -> None:
+def print_end(row: JobRow) -> None:
     """Print how a job ended, in one line."""
     parts = [f"{count} {word}" for word, count in (
         ("succeeded", row.succeeded), ("failed", row.failed), ("cancelled", row.cancelled)
     ) if count]  # fmt: skip
     reason = f"; {row.cancel_reason}" if row.cancel_reason else ""
     click.echo(
-        f"{row.id} {row.name} {row.state} after {between(row.submitted, row.ended)} "
+        f"{row.id} {row.name} {row.state} after {elapsed_text(row.submitted, row.ended)} "
         f"({', '.join(parts)}){reason}"
     )
     if row.state == "failed":

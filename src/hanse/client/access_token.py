@@ -16,8 +16,8 @@ from hanse.client.exit_codes import ExitCode
 
 TOKEN_VARIABLE: Final = "HANSE_TOKEN"  # noqa: S105  the name of a variable
 TOKEN_BYTES_MAX: Final = 1_024
-BEGINNING: Final = "hanse-access-1."
-OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+TOKEN_PREFIX: Final = "hanse-access-1."  # noqa: S105  the beginning of each token
+GROUP_AND_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 """Permissions that a file with a secret must not have."""
 _HINTS: Final = {
     "token_expired": "it has expired: an admin makes a new one with 'hanse access create'",
@@ -26,7 +26,7 @@ _HINTS: Final = {
 }
 
 
-class Token:
+class AccessToken:
     """Access token by its source. Its text is read when it is sent."""
 
     def __init__(self, source: str, text: str = "", path: Path | None = None) -> None:
@@ -40,33 +40,33 @@ class Token:
 
     def text(self) -> str:
         """Return the token for a header. Raises ``CommandError`` if it is malformed."""
-        text = (self._text if self._path is None else _read(self._path)).strip()
-        if not text.startswith(BEGINNING) or not text.isascii() or not text.isprintable() or " " in text:
-            hint = f"a token begins with '{BEGINNING}'; 'hanse access create' makes one"
+        text = (self._text if self._path is None else _read_token_file(self._path)).strip()
+        if not text.startswith(TOKEN_PREFIX) or not text.isascii() or not text.isprintable() or " " in text:
+            hint = f"a token begins with '{TOKEN_PREFIX}'; 'hanse access create' makes one"
             if text.startswith("hanse-"):
                 hint = f"a join token is for 'hanse join' only; {hint}"
             raise CommandError(f"{self.source} holds no access token", ExitCode.CONFIG, hint)
         return text
 
-    def refused(self, code: str, message: str) -> CommandError:
+    def refusal_error(self, code: str, message: str) -> CommandError:
         """Return the error for a token that a server refused."""
         hint = _HINTS.get(code, "an admin makes one with 'hanse access create'")
         return CommandError(message, ExitCode.FORBIDDEN, f"{hint}; the refused token is {self.source}")
 
 
-def token_of(path: str, given: str | None = None) -> Token | None:
+def find_token(path: str, argument: str | None = None) -> AccessToken | None:
     """Return the token to send: the program's own, the environment's, or that of the context's file. None:
     there is no token, and a certificate is used instead."""
-    if given is not None:
-        return Token("the argument 'token'", given)
+    if argument is not None:
+        return AccessToken("the argument 'token'", argument)
     if os.environ.get(TOKEN_VARIABLE):
-        return Token(f"${TOKEN_VARIABLE}", os.environ[TOKEN_VARIABLE])
+        return AccessToken(f"${TOKEN_VARIABLE}", os.environ[TOKEN_VARIABLE])
     if path:
-        return Token(f"in {path}", path=Path(path))
+        return AccessToken(f"in {path}", path=Path(path))
     return None
 
 
-def _read(path: Path) -> str:
+def _read_token_file(path: Path) -> str:
     """Read a token from the user's file; a file that others may read is refused, as ssh refuses such keys."""
     try:
         with path.open("rb") as file:
@@ -78,7 +78,7 @@ def _read(path: Path) -> str:
             ExitCode.CONFIG,
             "restore it, or choose another file with 'hanse config set NAME --token-file FILE'",
         ) from None
-    if mode & OTHERS:
+    if mode & GROUP_AND_OTHERS:
         raise CommandError(
             f"others may read {path}, which holds an access token", ExitCode.CONFIG, f"run 'chmod 600 {path}'"
         )

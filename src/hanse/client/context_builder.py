@@ -13,12 +13,12 @@ from typing import Final
 
 import msgspec
 
-from hanse.client.access_token import Token
+from hanse.client.access_token import AccessToken
 from hanse.client.contexts import Context, config_path
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
 from hanse.client.responses import ErrorAnswer, LeagueAnswer
-from hanse.client.transport import ANSWER_SECONDS_MAX, host_and_port, reason
+from hanse.client.transport import ANSWER_SECONDS_MAX, failure_text, host_and_port
 from hanse.security import atomic_files
 from hanse.security.credentials import AUTHORITY_FILE, joining_context
 from hanse.security.identity import name_problem
@@ -29,14 +29,14 @@ AUTHORITY_BYTES_MAX: Final = 64 << 10
 ANSWER_BYTES_MAX: Final = 8 << 20
 
 
-def introduced(brokers: Sequence[str], authority: str, token: Token) -> LeagueAnswer:
+def fetch_league(brokers: Sequence[str], authority: str, token: AccessToken) -> LeagueAnswer:
     """Fetch the league's description from the first of these brokers (``host:port`` each) that answers."""
-    trouble = []
+    failures = []
     for address in brokers:
         try:
-            return _asked(address, joining_context(authority), token)
+            return _fetch_league(address, joining_context(authority), token)
         except (OSError, http.client.HTTPException) as error:
-            trouble.append(f"{address}: {reason(error)}")
+            failures.append(f"{address}: {failure_text(error)}")
         except ValueError as error:
             raise CommandError(
                 f"the authority's certificate cannot be used: {error}",
@@ -44,13 +44,13 @@ def introduced(brokers: Sequence[str], authority: str, token: Token) -> LeagueAn
                 "it is 'ca.pem', beside the certificate of any person or member of the league",
             ) from None
     raise CommandError(
-        f"no broker answers ({'; '.join(trouble)})",
+        f"no broker answers ({'; '.join(failures)})",
         ExitCode.UNAVAILABLE,
         "--broker must be a broker's HTTPS address (HOST:PORT), as 'hanse config view' of a member shows it",
     )
 
 
-def keep_authority(name: str, authority: str) -> Path:
+def save_authority(name: str, authority: str) -> Path:
     """Save the authority's certificate for the context of this name; return its directory."""
     problem = name_problem(name)
     if problem is not None:
@@ -71,7 +71,7 @@ def read_authority(path: Path) -> str:
         raise CommandError(f"{path} cannot be read: {error}", ExitCode.FILE, hint) from None
 
 
-def context_of(league: LeagueAnswer, directory: Path, token: Path) -> Context:
+def build_context(league: LeagueAnswer, directory: Path, token: Path) -> Context:
     """Build the context of a league from its description."""
     return Context(
         league=league.league,
@@ -82,22 +82,22 @@ def context_of(league: LeagueAnswer, directory: Path, token: Path) -> Context:
     )
 
 
-def _asked(address: str, context: ssl.SSLContext, token: Token) -> LeagueAnswer:
+def _fetch_league(address: str, context: ssl.SSLContext, token: AccessToken) -> LeagueAnswer:
     host, port = host_and_port(address)
-    door = http.client.HTTPSConnection(host, port, context=context, timeout=ANSWER_SECONDS_MAX)
+    connection = http.client.HTTPSConnection(host, port, context=context, timeout=ANSWER_SECONDS_MAX)
     try:
-        door.request("GET", "/v1/league", headers={"Authorization": f"Bearer {token.text()}"})
-        answer = door.getresponse()
-        data = answer.read(ANSWER_BYTES_MAX)
+        connection.request("GET", "/v1/league", headers={"Authorization": f"Bearer {token.text()}"})
+        response = connection.getresponse()
+        data = response.read(ANSWER_BYTES_MAX)
     finally:
-        door.close()
+        connection.close()
     try:
-        if answer.status == 200:
+        if response.status == 200:
             return msgspec.json.decode(data, type=LeagueAnswer)
         error = msgspec.json.decode(data, type=ErrorAnswer).error
     except (msgspec.DecodeError, UnicodeDecodeError):
         error = ErrorAnswer().error
-    message = error.message or f"the broker at {address} answered with status {answer.status}"
-    if answer.status == 401:
-        raise token.refused(error.code, message)
+    message = error.message or f"the broker at {address} answered with status {response.status}"
+    if response.status == 401:
+        raise token.refusal_error(error.code, message)
     raise CommandError(message, ExitCode.UNAVAILABLE, error.hint)

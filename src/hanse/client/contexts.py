@@ -59,7 +59,7 @@ class Context(msgspec.Struct, frozen=True):
             return not (Path(self.home) / LEAGUE_FILE).is_file()
         return bool(self.credentials) and not Path(self.credentials).is_dir()
 
-    def whereabouts(self) -> str:
+    def location_text(self) -> str:
         """Describe the place of the league in words."""
         return f"in {self.home}" if self.home else "elsewhere"
 
@@ -75,11 +75,11 @@ class Contexts(msgspec.Struct, frozen=True):
     contexts: dict[str, Context] = {}
 
 
-class Kept(msgspec.Struct, frozen=True):
+class SavedContext(msgspec.Struct, frozen=True):
     """Result of saving a context."""
 
     name: str
-    before: str
+    previous: str
     """Name of the former current context; empty: none."""
     is_new: bool
 
@@ -118,7 +118,7 @@ def save(contexts: Contexts) -> None:
 
 def save_context(name: str, context: Context, make_current: bool = False) -> None:
     """Save a context, in place of one with the same name."""
-    with _alone():
+    with _exclusive_lock():
         known = load()
         current = name if make_current or not known.current else known.current
         save(Contexts(current, {**known.contexts, name: context}))
@@ -126,36 +126,38 @@ def save_context(name: str, context: Context, make_current: bool = False) -> Non
 
 def renew_context(name: str, before: Context, now: Context) -> None:
     """Save new addresses of a league's members, unless the context was changed meanwhile."""
-    with _alone():
+    with _exclusive_lock():
         known = load()
         if known.contexts.get(name) == before:
             save(Contexts(known.current, {**known.contexts, name: now}))
 
 
-def keep_context(context: Context, wanted: str = "") -> Kept:
+def keep_context(context: Context, wanted: str = "") -> SavedContext:
     """Save the context of a league and make it the current one. It never replaces another league's: the name
     ``wanted`` is refused if another league has it; without ``wanted`` a free name is chosen."""
-    with _alone():
+    with _exclusive_lock():
         known = load()
         if wanted:
-            refuse_taken(known, wanted, context)
-        name = wanted or _own_name(known, context)
+            check_name_free(known, wanted, context)
+        name = wanted or _pick_name(known, context)
         save(Contexts(name, {**known.contexts, name: context}))
-    return Kept(name, known.current if known.current in known.contexts else "", name not in known.contexts)
+    return SavedContext(
+        name, known.current if known.current in known.contexts else "", name not in known.contexts
+    )
 
 
-def refuse_taken(known: Contexts, name: str, context: Context) -> None:
+def check_name_free(known: Contexts, name: str, context: Context) -> None:
     """Raise if another league has the name."""
     other = known.contexts.get(name)
     if other is not None and not other.is_same_as(context) and not other.is_stale():
         raise CommandError(
-            f"the context '{name}' belongs to another league, '{other.league}' {other.whereabouts()}",
+            f"the context '{name}' belongs to another league, '{other.league}' {other.location_text()}",
             ExitCode.CONFIG,
             "choose another name with --context NAME; 'hanse config contexts' lists the contexts",
         )
 
 
-def _own_name(known: Contexts, context: Context) -> str:
+def _pick_name(known: Contexts, context: Context) -> str:
     """Return the context's present name; else the league's, with a number if another league has it."""
     same = [name for name, other in known.contexts.items() if other.is_same_as(context)]
     if same:
@@ -171,7 +173,7 @@ def _own_name(known: Contexts, context: Context) -> str:
 def remove_home(home: Path) -> Contexts:
     """Remove every context that needs this home; return the others. If the current context is removed and one
     other is left, that one becomes the current one; of several none is chosen."""
-    with _alone():
+    with _exclusive_lock():
         known = load()
         rest = {name: other for name, other in known.contexts.items() if not other.is_inside(home)}
         chosen = known.current if known.current in rest else next(iter(rest), "") if len(rest) == 1 else ""
@@ -183,18 +185,18 @@ def remove_home(home: Path) -> Contexts:
 
 def use_context(name: str) -> None:
     """Make a context the current one."""
-    with _alone():
+    with _exclusive_lock():
         known = load()
-        _named(known, name)
+        _find_context(known, name)
         save(Contexts(name, known.contexts))
 
 
-def current(name: str | None = None) -> tuple[str, Context]:
+def current_context(name: str | None = None) -> tuple[str, Context]:
     """Return the name and the context of this name, or those of the current one."""
     known = load()
     wanted = name or known.current
     if wanted:
-        return wanted, _named(known, wanted)
+        return wanted, _find_context(known, wanted)
     if not known.contexts:
         raise CommandError(
             "no league is running here",
@@ -209,23 +211,23 @@ def current(name: str | None = None) -> tuple[str, Context]:
     )
 
 
-def _named(known: Contexts, name: str) -> Context:
-    found = known.contexts.get(name)
-    if found is None:
+def _find_context(known: Contexts, name: str) -> Context:
+    context = known.contexts.get(name)
+    if context is None:
         names = ", ".join(known.contexts)
         hint = f"there are: {names}" if names else "there are none; 'hanse up' and 'hanse join' make them"
         raise CommandError(f"there is no context '{name}'", ExitCode.CONFIG, hint)
-    return found
+    return context
 
 
-def chosen_name() -> str | None:
+def requested_name() -> str | None:
     """Return the context named by the command line or ``$HANSE_CONTEXT``; None: the current one."""
     invocation = click.get_current_context(silent=True)
     name = invocation.find_root().obj if invocation is not None else None
     return name if isinstance(name, str) and name else None
 
 
-def chosen_home(given: Path, wanted: str = "") -> tuple[Path, str]:
+def resolve_home(default: Path, wanted: str = "") -> tuple[Path, str]:
     """Return the home for a command, and the name of its context if one was named.
 
     ``default``: value of ``--home``, or its default, which the home of a named context replaces. ``wanted``:
@@ -233,16 +235,16 @@ def chosen_home(given: Path, wanted: str = "") -> tuple[Path, str]:
     """
     invocation = click.get_current_context()
     is_given = invocation.get_parameter_source("home") is ParameterSource.COMMANDLINE
-    name = wanted or chosen_name() or ""
+    name = wanted or requested_name() or ""
     by_variable = invocation.find_root().get_parameter_source("context") is ParameterSource.ENVIRONMENT
     if is_given and not wanted and by_variable:
         name = ""
     known = load().contexts.get(name) if name else None
-    return (Path(known.home) if known is not None and known.home and not is_given else given), name
+    return (Path(known.home) if known is not None and known.home and not is_given else default), name
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def _exclusive_lock() -> Iterator[None]:
     """Lock the file of contexts, so that reading, changing and writing it is one step."""
     path = config_path()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

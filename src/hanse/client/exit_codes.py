@@ -47,5 +47,5 @@ class ExitCode(IntEnum):
     """The time given with ``--timeout`` has passed; the job goes on."""
     INTERRUPTED = 130
     """The command was interrupted with Ctrl-C."""
-    UNTOLD = 255
+    UNDETERMINED = 255
     """``hanse plan`` failed: an error, not an answer."""

@@ -34,7 +34,7 @@ OPTION_OF: Final = {
 Form = dict[str, object]
 
 
-class Draft(NamedTuple):
+class JobDraft(NamedTuple):
     """Job before it is submitted."""
 
     form: Form
@@ -43,7 +43,7 @@ class Draft(NamedTuple):
     lines: Mapping[str, int] = {}
     """Line of each field, by its path."""
 
-    def where(self, field: str) -> str:
+    def location_of(self, field: str) -> str:
         """Return a field's place in the user's terms."""
         if not self.source:
             return option_of(field)
@@ -63,7 +63,7 @@ def option_of(field: str) -> str:
     return f"--{head}" if head else "the job"
 
 
-def checked(drafts: Iterable[Draft]) -> list[JobSpec]:
+def check_drafts(drafts: Iterable[JobDraft]) -> list[JobSpec]:
     """Parse the jobs; raise all problems at once if any job is invalid."""
     specs: list[JobSpec] = []
     lines: list[str] = []
@@ -73,7 +73,7 @@ def checked(drafts: Iterable[Draft]) -> list[JobSpec]:
         if isinstance(spec, JobSpec):
             specs.append(spec)
             continue
-        lines += told(draft, spec)
+        lines += describe_problems(draft, spec)
         if not draft.source:
             status = ExitCode.USAGE
     if lines:
@@ -81,9 +81,9 @@ def checked(drafts: Iterable[Draft]) -> list[JobSpec]:
     return specs
 
 
-def told(draft: Draft, problems: Iterable[Problem]) -> list[str]:
+def describe_problems(draft: JobDraft, problems: Iterable[Problem]) -> list[str]:
     """Format problems as sentences with their places."""
-    return [f"{draft.where(problem.field)}: {problem.rule}" for problem in problems]
+    return [f"{draft.location_of(problem.field)}: {problem.rule}" for problem in problems]
 
 
 def with_client_id(form: Form) -> Form:
@@ -94,7 +94,7 @@ def with_client_id(form: Form) -> Form:
 # --- files -------------------------------------------------------------------------------------------------
 
 
-def read_drafts(path: str) -> list[Draft]:
+def read_drafts(path: str) -> list[JobDraft]:
     """Read the jobs of a YAML or JSON file (``-``: standard input), one for each document."""
     if path == "-":
         source, data = "standard input", sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
@@ -107,10 +107,10 @@ def read_drafts(path: str) -> list[Draft]:
     drafts = _json_draft(source, data) or _yaml_drafts(source, data)
     if not drafts:
         raise CommandError(f"{source} holds no job", ExitCode.BAD_JOB)
-    return [_unwrapped(draft) for draft in drafts]
+    return [_unwrap(draft) for draft in drafts]
 
 
-def _json_draft(source: str, data: bytes) -> list[Draft]:
+def _json_draft(source: str, data: bytes) -> list[JobDraft]:
     """Read a JSON file. JSON is YAML too, but reading it as YAML takes a hundred times as long."""
     if not data.lstrip().startswith(b"{"):
         return []
@@ -118,20 +118,20 @@ def _json_draft(source: str, data: bytes) -> list[Draft]:
         form = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []  # it may be YAML that begins with a brace; the YAML reader also gives the line of an error
-    return [Draft(form, source)]
+    return [JobDraft(form, source)]
 
 
-def _yaml_drafts(source: str, data: bytes) -> list[Draft]:
+def _yaml_drafts(source: str, data: bytes) -> list[JobDraft]:
     import yaml  # noqa: PLC0415  slow to import; jobs of the command line do not need it
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(data)
-    drafts: list[Draft] = []
+    drafts: list[JobDraft] = []
     try:
         while loader.check_node():
             node = loader.get_node()
             lines: dict[str, int] = {}
-            _note_lines(node, "", lines, source, 0)
-            drafts.append(Draft(loader.construct_document(node), source, lines))
+            _record_lines(node, "", lines, source, 0)
+            drafts.append(JobDraft(loader.construct_document(node), source, lines))
             if len(drafts) > DOCUMENTS_MAX:
                 raise CommandError(f"{source} holds more than {DOCUMENTS_MAX} jobs", ExitCode.BAD_JOB)
     except yaml.MarkedYAMLError as error:
@@ -148,14 +148,14 @@ _LINES_MAX: Final = 20_000
 _DEPTH_MAX: Final = 16
 
 
-def _note_lines(node: Any, path: str, lines: dict[str, int], source: str, depth: int) -> None:
+def _record_lines(node: Any, path: str, lines: dict[str, int], source: str, depth: int) -> None:
     """Record the line of every field. Raise if a field is repeated: YAML itself would drop the first."""
     lines.setdefault(path, node.start_mark.line + 1)
     if len(lines) > _LINES_MAX or depth > _DEPTH_MAX:
         return
     if node.id == "sequence":
         for index, item in enumerate(node.value):
-            _note_lines(item, f"{path}[{index}]", lines, source, depth + 1)
+            _record_lines(item, f"{path}[{index}]", lines, source, depth + 1)
     elif node.id == "mapping":
         for key, value in node.value:
             name = str(key.value)
@@ -167,17 +167,17 @@ def _note_lines(node: Any, path: str, lines: dict[str, int], source: str, depth:
                     ExitCode.BAD_JOB,
                 )
             lines[below] = line
-            _note_lines(value, below, lines, source, depth + 1)
+            _record_lines(value, below, lines, source, depth + 1)
 
 
-def _unwrapped(draft: Draft) -> Draft:
+def _unwrap(draft: JobDraft) -> JobDraft:
     """Unwrap a job in the style of Kubernetes (``apiVersion``, ``kind``, ``metadata``, ``spec``)."""
     form = draft.form
     if not isinstance(form, dict) or "apiVersion" not in form:
         return draft
     for field, wanted in (("apiVersion", "hanse/v1"), ("kind", "Job")):
         if form.get(field) != wanted:
-            raise CommandError(f"{draft.where(field)}: this must be {wanted}", ExitCode.BAD_JOB)
+            raise CommandError(f"{draft.location_of(field)}: this must be {wanted}", ExitCode.BAD_JOB)
     metadata, spec = form.get("metadata") or {}, form.get("spec")
     unknown = [str(key) for key in form if key not in ("apiVersion", "kind", "metadata", "spec")]
     if isinstance(metadata, dict):
@@ -185,46 +185,46 @@ def _unwrapped(draft: Draft) -> Draft:
     if unknown or not isinstance(metadata, dict) or not isinstance(spec, dict):
         field = unknown[0] if unknown else "spec" if isinstance(metadata, dict) else "metadata"
         rule = "a wrapped job has apiVersion, kind, metadata.name and spec, and nothing else"
-        raise CommandError(f"{draft.where(field)}: {rule}", ExitCode.BAD_JOB)
+        raise CommandError(f"{draft.location_of(field)}: {rule}", ExitCode.BAD_JOB)
     lines = {path.removeprefix("spec.").removeprefix("metadata."): line for path, line in draft.lines.items()}
-    return Draft({**metadata, **spec}, draft.source, lines)
+    return JobDraft({**metadata, **spec}, draft.source, lines)
 
 
 # --- options -----------------------------------------------------------------------------------------------
 
 
-def form_of_options(given: Mapping[str, Any], command: tuple[str, ...]) -> Form:
+def form_from_options(options: Mapping[str, Any], command: tuple[str, ...]) -> Form:
     """Build the form from the options of ``hanse submit``; only given options are in it."""
     plain = (
         "name", "tenant", "class", "priority", "deadline", "retries", "grace", "unreachable", "on_loss",
         "client_id", "trace", "count", "cpus", "memory", "gpus", "where", "duration", "workdir",
     )  # fmt: skip
-    form: Form = {field: given[field] for field in plain if given.get(field) is not None}
-    form |= {field: True for field in ("gang", "preemptible") if given.get(field)}
-    form |= {field: list(given[field]) for field in ("labels", "after") if given.get(field)}
-    clusters = {word: list(given[word]) for word in ("allow", "deny", "prefer") if given.get(word)}
+    form: Form = {field: options[field] for field in plain if options.get(field) is not None}
+    form |= {field: True for field in ("gang", "preemptible") if options.get(field)}
+    form |= {field: list(options[field]) for field in ("labels", "after") if options.get(field)}
+    clusters = {word: list(options[word]) for word in ("allow", "deny", "prefer") if options.get(word)}
     if clusters:
         form["clusters"] = clusters
-    if given.get("resources"):
-        form["resources"] = dict(_pair(text, "--resource") for text in given["resources"])
-    if given.get("env"):
-        form["env"] = dict(_variable(text) for text in given["env"])
+    if options.get("resources"):
+        form["resources"] = dict(_parse_pair(text, "--resource") for text in options["resources"])
+    if options.get("env"):
+        form["env"] = dict(_parse_variable(text) for text in options["env"])
     if command:
         form["command"] = list(command)
     return form
 
 
-def _pair(text: str, option: str) -> tuple[str, str]:
-    name, sign, amount = text.partition("=")
-    if not sign or not name:
+def _parse_pair(text: str, option: str) -> tuple[str, str]:
+    name, separator, amount = text.partition("=")
+    if not separator or not name:
         raise click.BadParameter(f"'{text}' is not NAME=VALUE", param_hint=option)
     return name, amount
 
 
-def _variable(text: str) -> tuple[str, str]:
+def _parse_variable(text: str) -> tuple[str, str]:
     """Parse ``NAME=VALUE``; ``NAME`` alone passes on the variable of this shell."""
     if "=" in text:
-        return _pair(text, "--env")
+        return _parse_pair(text, "--env")
     if text not in os.environ:
         raise click.BadParameter(f"'{text}' is not set here; write {text}=VALUE", param_hint="--env")
     return text, os.environ[text]

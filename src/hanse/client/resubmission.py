@@ -10,13 +10,13 @@ from hanse.model.job import GROUPS_MAX, JobSpec, SpeedUp, TaskGroup
 from hanse.model.program import SHELL, Program, decode_program
 from hanse.model.resources import Resources
 
-INDEX_WRAP: Final = "/usr/bin/env"
+INDEX_WRAPPER: Final = "/usr/bin/env"
 """Program that sets ``HANSE_TASK`` for a repeated task: a backend sets its own after the job's environment.
 """
-_INDEX: Final = "HANSE_TASK"
+_INDEX_VARIABLE: Final = "HANSE_TASK"
 
 
-def form_of(spec: JobSpec) -> Form:
+def form_from_spec(spec: JobSpec) -> Form:
     """Return the form that ``model.job_parser`` would parse to this job, without its client id."""
     form: Form = {
         "name": spec.name,
@@ -50,7 +50,7 @@ def _group_form(group: TaskGroup) -> Form:
         "cpus": f"{group.ask.cpu}m..{most.cpu}m",
         "memory": f"{group.ask.memory}..{most.memory}",
         "gpus": f"{group.ask.gpu}..{most.gpu}",
-        "resources": _custom(group.ask, most),
+        "resources": _custom_ranges(group.ask, most),
         "needs": list(group.needs),
         "affinity": [
             {"label": wish.label, "scope": str(wish.proximity), "apart": wish.apart}
@@ -62,7 +62,7 @@ def _group_form(group: TaskGroup) -> Form:
     if group.duration is not None:
         form["duration"] = f"{group.duration}us"
     if group.speed_up is not None:
-        form["speed_up"] = _points(group.speed_up)
+        form["speed_up"] = _speed_up_points(group.speed_up)
     command = decode_program(group.payload)
     if command is not None:
         form["command"] = list(command.argv)
@@ -72,33 +72,33 @@ def _group_form(group: TaskGroup) -> Form:
     return form
 
 
-def _custom(least: Resources, most: Resources) -> Form:
+def _custom_ranges(least: Resources, most: Resources) -> Form:
     low = dict(least.custom)
     return {name: f"{low.get(name, 0)}..{amount}" for name, amount in most.custom}
 
 
-def _points(speed_up: SpeedUp) -> list[list[object]]:
+def _speed_up_points(speed_up: SpeedUp) -> list[list[object]]:
     return [[f"{cpu}m", gpu, f"{speed // 1_000}.{speed % 1_000:03}"] for cpu, gpu, speed in speed_up.points]
 
 
-def divisible(spec: JobSpec) -> bool:
+def is_divisible(spec: JobSpec) -> bool:
     """Return True if some tasks can be repeated without the others: no needs between them, no gang."""
     return not spec.gang and not any(group.needs for group in spec.groups) and spec.tasks > 1
 
 
-def form_again(spec: JobSpec, failed: list[int], after_done: tuple[str, ...] = ()) -> Form | str:
+def resubmission_form(spec: JobSpec, failed: list[int], succeeded_jobs: tuple[str, ...] = ()) -> Form | str:
     """Return the form of a job that repeats the unsuccessful tasks, or a sentence why there is none.
 
     ``failed``: indices of the tasks that did not succeed, ascending. A task that is repeated alone finds its
     former index in ``HANSE_TASK``. ``succeeded_jobs``: jobs of ``after`` that have succeeded.
     """
-    if any(HIDDEN in dict(command.env).values() for command in _commands(spec)):
+    if any(HIDDEN in dict(command.env).values() for command in _programs(spec)):
         return "its environment has secrets that are hidden from you. Submit the job again from its source."
-    if any(command.secret for command in _commands(spec)):
+    if any(command.secret for command in _programs(spec)):
         return "its tasks have keys that only its submitter knows. Submit the job again from its source."
-    form = form_of(spec)
-    form["after"] = [job for job in map(job_text, spec.after) if job not in after_done]
-    if not divisible(spec) or len(failed) == spec.tasks:
+    form = form_from_spec(spec)
+    form["after"] = [job for job in map(job_text, spec.after) if job not in succeeded_jobs]
+    if not is_divisible(spec) or len(failed) == spec.tasks:
         return form
     if len(failed) > GROUPS_MAX:
         return f"{len(failed)} tasks did not succeed, and at most {GROUPS_MAX} can be repeated alone"
@@ -108,24 +108,26 @@ def form_again(spec: JobSpec, failed: list[int], after_done: tuple[str, ...] = (
         for index in failed:
             if first <= index < first + group.count:
                 name = group.name if group.count == 1 else f"{group.name[:100]}-{index}"
-                groups.append(_single(group, index, name))
+                groups.append(_single_task_group(group, index, name))
         first += group.count
     form["groups"] = groups
     return form
 
 
-def _commands(spec: JobSpec) -> list[Program]:
-    found = [decode_program(group.payload) for group in spec.groups]
-    return [command for command in found if command is not None]
+def _programs(spec: JobSpec) -> list[Program]:
+    programs = [decode_program(group.payload) for group in spec.groups]
+    return [command for command in programs if command is not None]
 
 
-def _single(group: TaskGroup, index: int, name: str) -> Form:
+def _single_task_group(group: TaskGroup, index: int, name: str) -> Form:
     """Return one task as a group of its own, with the index that it had."""
     form = {**_group_form(group), "name": name, "count": 1}
     command = decode_program(group.payload)
     if command is not None:
-        wrapped = command.argv[0] == INDEX_WRAP and command.argv[1].startswith(f"{_INDEX}=")
-        form["command"] = list(command.argv) if wrapped else [INDEX_WRAP, f"{_INDEX}={index}", *command.argv]
+        is_wrapped = command.argv[0] == INDEX_WRAPPER and command.argv[1].startswith(f"{_INDEX_VARIABLE}=")
+        form["command"] = (
+            list(command.argv) if is_wrapped else [INDEX_WRAPPER, f"{_INDEX_VARIABLE}={index}", *command.argv]
+        )
     return form
 
 

@@ -6,10 +6,10 @@ from typing import BinaryIO, Final, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 from hanse.api.rows import TaskRow
-from hanse.client.client import Client
-from hanse.client.endpoints import Doors, refusal
+from hanse.client.client import LeagueClient
+from hanse.client.endpoints import Endpoints, refusal_error
 from hanse.client.errors import warn
-from hanse.client.transport import ANSWER_SECONDS_MAX, Reply, SilentError
+from hanse.client.transport import ANSWER_SECONDS_MAX, HttpReply, NoAnswerError
 
 LINE_BYTES_MAX: Final = 64 << 10
 """Longest line that is passed on as a whole."""
@@ -17,115 +17,117 @@ RUNNER_HEADER: Final = "x-hanse-runner"
 """Header of a redirection (307): the runner that has the output on its machine."""
 
 
-class Ask(NamedTuple):
+class LogRequest(NamedTuple):
     """Request for one stream of one attempt."""
 
     stream: str
     attempt: int | None = None
-    following: bool = False
+    follow: bool = False
 
 
-class Sink:
+class OutputSink:
     """Target of output: line by line with a prefix, or as it comes if there is no prefix."""
 
     _lock: Final = threading.Lock()
 
-    def __init__(self, target: BinaryIO, mark: str) -> None:
+    def __init__(self, target: BinaryIO, prefix: str) -> None:
         self._target = target
-        self._mark = mark.encode()
-        self._rest = b""
+        self._prefix = prefix.encode()
+        self._partial_line = b""
         self.received = 0
         """Bytes received so far: the offset after an interruption."""
-        self.complaint = ""
+        self.last_warning = ""
         """Last warning, which is not repeated at every attempt."""
 
     def write(self, piece: bytes) -> None:
         """Write output. With a prefix, an unfinished line waits for its end."""
         self.received += len(piece)
-        if not self._mark:
-            self._put(piece)
+        if not self._prefix:
+            self._write_out(piece)
             return
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        if len(self._rest) > LINE_BYTES_MAX:
-            lines.append(self._rest)
-            self._rest = b""
+        *lines, self._partial_line = (self._partial_line + piece).split(b"\n")
+        if len(self._partial_line) > LINE_BYTES_MAX:
+            lines.append(self._partial_line)
+            self._partial_line = b""
         if lines:
-            self._put(b"".join(self._mark + line + b"\n" for line in lines))
+            self._write_out(b"".join(self._prefix + line + b"\n" for line in lines))
 
     def close(self) -> None:
         """Write a last line that has no end."""
-        if self._rest:
-            self._put(self._mark + self._rest + b"\n")
-            self._rest = b""
+        if self._partial_line:
+            self._write_out(self._prefix + self._partial_line + b"\n")
+            self._partial_line = b""
 
-    def _put(self, data: bytes) -> None:
-        with Sink._lock:
+    def _write_out(self, data: bytes) -> None:
+        with OutputSink._lock:
             self._target.write(data)
             self._target.flush()
 
 
-def copy(doors: Doors, task: str, row: TaskRow, ask: Ask, sink: Sink) -> bool:
+def copy_output(endpoints: Endpoints, task: str, row: TaskRow, request: LogRequest, sink: OutputSink) -> bool:
     """Copy one stream of a task, from the offset of ``sink``; True if all of it was there."""
-    latest = ask.attempt in (None, row.attempt)
-    clusters = [row.cluster] if row.cluster and latest else list(doors.context.clusters)
+    latest = request.attempt in (None, row.attempt)
+    clusters = [row.cluster] if row.cluster and latest else list(endpoints.context.clusters)
     query = {
-        "attempt": str(ask.attempt or row.attempt),
-        "stream": ask.stream,
+        "attempt": str(request.attempt or row.attempt),
+        "stream": request.stream,
         "offset": str(sink.received),
-        "follow": "1" if ask.following else "0",
+        "follow": "1" if request.follow else "0",
     }
-    seconds = None if ask.following else ANSWER_SECONDS_MAX
+    seconds = None if request.follow else ANSWER_SECONDS_MAX
     silent: list[str] = []
     for cluster in clusters:
         try:
-            for node in _machines(doors, cluster, row.node if latest else None):
+            for node in _node_queries(endpoints, cluster, row.node if latest else None):
                 target = f"/v1/logs/{quote(task)}?{urlencode({**query, **node})}"
-                reply, pieces = _opened(doors, cluster, target, seconds)
+                reply, pieces = _open_output(endpoints, cluster, target, seconds)
                 if reply.status == 404:
                     continue
                 if reply.status != 200:
-                    raise refusal(reply)
+                    raise refusal_error(reply)
                 for piece in pieces:
                     sink.write(piece)
                 sink.close()
                 return True
-        except _RunnerSilentError as error:
+        except _RunnerNoAnswerError as error:
             silent.append(str(error))
-        except SilentError as error:
+        except NoAnswerError as error:
             silent.append(f"the cluster {cluster} does not answer ({error})")
-    complaint = "; ".join(silent)
-    if complaint and complaint != sink.complaint:
-        warn(f"{task}: its output cannot be shown now: {complaint}")
-        sink.complaint = complaint
+    warning = "; ".join(silent)
+    if warning and warning != sink.last_warning:
+        warn(f"{task}: its output cannot be shown now: {warning}")
+        sink.last_warning = warning
     return False
 
 
-class _RunnerSilentError(SilentError):
+class _RunnerNoAnswerError(NoAnswerError):
     """Failure of a runner on another machine, not of the cluster's warden, to answer."""
 
 
-def _machines(doors: Doors, cluster: str, node: int | None) -> Iterator[dict[str, str]]:
+def _node_queries(endpoints: Endpoints, cluster: str, node: int | None) -> Iterator[dict[str, str]]:
     """Yield the nodes to name when asking a cluster: the task's own, or one of each machine if unknown."""
     if node is not None:
         yield {"node": str(node)}
         return
     yield {}
-    told: dict[str, int] = {}
-    for one in Client(doors).cluster(cluster).nodes:
-        told.setdefault(one.runner, one.node)
-    if len(told) > 1:
-        yield from ({"node": str(number)} for number in told.values())
+    node_by_runner: dict[str, int] = {}
+    for one in LeagueClient(endpoints).cluster(cluster).nodes:
+        node_by_runner.setdefault(one.runner, one.node)
+    if len(node_by_runner) > 1:
+        yield from ({"node": str(number)} for number in node_by_runner.values())
 
 
-def _opened(doors: Doors, cluster: str, target: str, seconds: float | None) -> tuple[Reply, Iterator[bytes]]:
+def _open_output(
+    endpoints: Endpoints, cluster: str, target: str, seconds: float | None
+) -> tuple[HttpReply, Iterator[bytes]]:
     """Open an output at a cluster's endpoint, or at that of the runner to which it redirects."""
-    reply, pieces = doors.cluster(cluster).stream(target, seconds)
+    reply, pieces = endpoints.cluster(cluster).stream(target, seconds)
     runner = reply.headers.get(RUNNER_HEADER, "")
     if reply.status != 307 or not runner:
         return reply, pieces
-    there = urlsplit(reply.headers.get("location", ""))
+    location = urlsplit(reply.headers.get("location", ""))
     try:
-        return doors.runner(runner, there.netloc).stream(target, seconds)
-    except SilentError as error:
+        return endpoints.runner(runner, location.netloc).stream(target, seconds)
+    except NoAnswerError as error:
         sentence = f"the runner {runner} of the cluster {cluster} does not answer ({error})"
-        raise _RunnerSilentError(sentence, error.sent) from None
+        raise _RunnerNoAnswerError(sentence, error.sent) from None

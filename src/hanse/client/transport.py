@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from hanse.api.records import STOPPED, ErrorAnswer
-from hanse.client.access_token import Token
+from hanse.client.access_token import AccessToken
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
 from hanse.security.credentials import Credentials
@@ -29,15 +29,15 @@ FILE_VERSION_HEADER: Final = "x-hanse-league-file"
 """Header with the version of a broker's league file."""
 ANSWER_SECONDS_MAX: Final = 15.0
 """Time limit of an answer that is not held back."""
-PATIENCE_SECONDS_MAX: Final = 5
+RETRY_AFTER_SECONDS_MAX: Final = 5
 """Longest pause that a server may request."""
-PATIENCE_TRIES_MAX: Final = 4
+RETRY_AFTER_TRIES_MAX: Final = 4
 ANSWER_BYTES_MAX: Final = 256 << 20
 PIECE_BYTES_MAX: Final = 64 << 10
 """Largest piece of output that is passed on."""
 
 
-class SilentError(Exception):
+class NoAnswerError(Exception):
     """Missing answer of a member. ``sent``: True if it may have received the request."""
 
     def __init__(self, reason: str, sent: bool) -> None:
@@ -45,7 +45,7 @@ class SilentError(Exception):
         self.sent = sent
 
 
-class Reply(NamedTuple):
+class HttpReply(NamedTuple):
     """Answer with any status."""
 
     status: int
@@ -54,34 +54,36 @@ class Reply(NamedTuple):
     body: bytes
 
 
-class OnePiece(http.client.HTTPSConnection):
+class SingleRecordConnection(http.client.HTTPSConnection):
     """Connection that sends each request in one TLS record, head and body, so that the other side wakes once.
     ``http.client`` alone sends two."""
 
-    _held: list[bytes] | None = None
+    _parts: list[bytes] | None = None
 
     def request(self, *arguments: Any, **named: Any) -> None:
         """Send a request as ``http.client`` does; bodies are bytes."""
-        held: list[bytes] = []
-        self._held = held
+        parts: list[bytes] = []
+        self._parts = parts
         try:
             super().request(*arguments, **named)
         finally:
-            self._held = None
-        super().send(b"".join(held))
+            self._parts = None
+        super().send(b"".join(parts))
 
     def send(self, data: Any) -> None:
         """Keep a part back until the request is complete."""
-        if self._held is None:
+        if self._parts is None:
             super().send(data)
         else:
-            self._held.append(data)
+            self._parts.append(data)
 
 
-class Door:
+class MemberEndpoint:
     """HTTPS endpoint of one member; use it from one thread."""
 
-    def __init__(self, address: str, server: Identity, credentials: Path, token: Token | None = None) -> None:
+    def __init__(
+        self, address: str, server: Identity, credentials: Path, token: AccessToken | None = None
+    ) -> None:
         self.address = address
         self.server = server
         self._credentials = credentials
@@ -95,50 +97,50 @@ class Door:
         self._socket: socket.socket | None = None
         """Socket of the connection; ``http.client`` forgets it when the answer ends the connection."""
 
-    def ask(
+    def request(
         self, method: str, target: str, body: bytes | None = None, seconds: float = ANSWER_SECONDS_MAX
-    ) -> Reply:
+    ) -> HttpReply:
         """Make a request and read the whole answer. Raises ``NoAnswerError`` if none comes.
 
         After a refusal for too many requests (429) it is repeated at the requested time, a few times.
         """
-        for _ in range(PATIENCE_TRIES_MAX):
-            reply = self._ask(method, target, body, seconds)
-            wait = _asked_to_wait(reply)
+        for _ in range(RETRY_AFTER_TRIES_MAX):
+            reply = self._request_once(method, target, body, seconds)
+            wait = _retry_after(reply)
             if not wait:
                 break
             time.sleep(wait)  # the server requested this pause
         return reply
 
-    def _ask(self, method: str, target: str, body: bytes | None, seconds: float) -> Reply:
-        response = self._begin(method, target, body, seconds)
+    def _request_once(self, method: str, target: str, body: bytes | None, seconds: float) -> HttpReply:
+        response = self._send_request(method, target, body, seconds)
         try:
             data = response.read(ANSWER_BYTES_MAX + 1)
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise SilentError(reason(error), sent=True) from None
+            raise NoAnswerError(failure_text(error), sent=True) from None
         if len(data) > ANSWER_BYTES_MAX:
             self.close()
-            raise SilentError(f"the answer is longer than {ANSWER_BYTES_MAX} bytes", sent=True)
+            raise NoAnswerError(f"the answer is longer than {ANSWER_BYTES_MAX} bytes", sent=True)
         if response.will_close:
             self.close()
-        return self._believed(Reply(response.status, _headers(response), data))
+        return self._check_reply(HttpReply(response.status, _headers(response), data))
 
-    def stream(self, target: str, seconds: float | None) -> "tuple[Reply, Iterator[bytes]]":
+    def stream(self, target: str, seconds: float | None) -> "tuple[HttpReply, Iterator[bytes]]":
         """Request an output. Return the head of the answer and, with status 200, its pieces as they come.
 
         ``seconds``: time limit of a piece; None: no limit, because a task may write nothing.
         """
-        response = self._begin("GET", target, None, ANSWER_SECONDS_MAX)
+        response = self._send_request("GET", target, None, ANSWER_SECONDS_MAX)
         if response.status != 200:
             data = response.read(PIECE_BYTES_MAX)
             self.close()
-            return self._believed(Reply(response.status, _headers(response), data)), iter(())
+            return self._check_reply(HttpReply(response.status, _headers(response), data)), iter(())
         assert self._socket is not None
         self._socket.settimeout(seconds)
-        return Reply(response.status, _headers(response), b""), self._pieces(response)
+        return HttpReply(response.status, _headers(response), b""), self._pieces(response)
 
-    def _believed(self, reply: Reply) -> Reply:
+    def _check_reply(self, reply: HttpReply) -> HttpReply:
         """Return the answer. Raises if the server refuses our token, since no other would accept it, or if
         the member stopped during the request."""
         if reply.status not in (401, 500):
@@ -148,10 +150,10 @@ class Door:
         except (msgspec.DecodeError, UnicodeDecodeError):
             error = ErrorAnswer().error
         if reply.status == 500 and error.code == STOPPED:
-            raise SilentError("it stopped", sent=True)
+            raise NoAnswerError("it stopped", sent=True)
         if reply.status == 500 or self._token is None:
             return reply
-        raise self._token.refused(error.code, error.message or f"{self.server.name} refused the token")
+        raise self._token.refusal_error(error.code, error.message or f"{self.server.name} refused the token")
 
     def _pieces(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
         promised = response.length  # None: the end is marked, and http.client checks that it came
@@ -160,13 +162,13 @@ class Door:
             while promised is None or received < promised:
                 piece = response.read1(PIECE_BYTES_MAX)
                 if not piece and promised is not None:
-                    raise SilentError("it closed the connection", sent=True)
+                    raise NoAnswerError("it closed the connection", sent=True)
                 if not piece:
                     return
                 received += len(piece)
                 yield piece
         except (OSError, http.client.HTTPException) as error:
-            raise SilentError(reason(error), sent=True) from None
+            raise NoAnswerError(failure_text(error), sent=True) from None
         finally:
             self.close()
 
@@ -176,27 +178,27 @@ class Door:
             self._connection.close()
             self._connection = self._socket = None
 
-    def _begin(
+    def _send_request(
         self, method: str, target: str, body: bytes | None, seconds: float
     ) -> http.client.HTTPResponse:
         """Send a request and read the head of its answer."""
         self.tried = True
         if self._connection is not None:
             try:
-                return self._exchange(method, target, body, seconds)
+                return self._send_and_receive(method, target, body, seconds)
             except TimeoutError as error:
                 self.close()
-                raise SilentError(reason(error), sent=True) from None
+                raise NoAnswerError(failure_text(error), sent=True) from None
             except (OSError, http.client.HTTPException):
                 self.close()  # it was closed while it was idle
         self._connect()
         try:
-            return self._exchange(method, target, body, seconds)
+            return self._send_and_receive(method, target, body, seconds)
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise SilentError(reason(error), sent=True) from None
+            raise NoAnswerError(failure_text(error), sent=True) from None
 
-    def _exchange(
+    def _send_and_receive(
         self, method: str, target: str, body: bytes | None, seconds: float
     ) -> http.client.HTTPResponse:
         connection = self._connection
@@ -215,15 +217,17 @@ class Door:
 
     def _connect(self) -> None:
         host, port = host_and_port(self.address)
-        connection = OnePiece(host, port, timeout=CONNECT_SECONDS_MAX, context=self._context())
+        connection = SingleRecordConnection(
+            host, port, timeout=CONNECT_SECONDS_MAX, context=self._ssl_context()
+        )
         try:
             connection.connect()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise SilentError(reason(error), sent=False) from None
+            raise NoAnswerError(failure_text(error), sent=False) from None
         self._connection, self._socket = connection, connection.sock
 
-    def _context(self) -> ssl.SSLContext:
+    def _ssl_context(self) -> ssl.SSLContext:
         """Make the TLS context for each connection, because the certificate may have been renewed."""
         try:
             return Credentials(self._credentials).client_context(self.server, show=self._token is None)
@@ -233,16 +237,16 @@ class Door:
             if self._token is not None:
                 what, hint = "certificate of the league's authority", "see 'hanse config set --help'"
             raise CommandError(
-                f"the {what} in {self._credentials} cannot be used: {reason(error)}",
+                f"the {what} in {self._credentials} cannot be used: {failure_text(error)}",
                 ExitCode.CONFIG,
                 hint,
             ) from None
 
 
-def _asked_to_wait(reply: Reply) -> int:
+def _retry_after(reply: HttpReply) -> int:
     """Return the seconds to wait before a repetition; 0: none requested, or too many."""
     text = reply.headers.get("retry-after", "") if reply.status == 429 else ""
-    return int(text) if text.isascii() and text.isdigit() and int(text) <= PATIENCE_SECONDS_MAX else 0
+    return int(text) if text.isascii() and text.isdigit() and int(text) <= RETRY_AFTER_SECONDS_MAX else 0
 
 
 def _headers(response: http.client.HTTPResponse) -> dict[str, str]:
@@ -273,7 +277,7 @@ def host_and_port(address: str) -> tuple[str, int]:
     )
 
 
-def reason(error: Exception) -> str:
+def failure_text(error: Exception) -> str:
     """Describe in a few words why there is no answer."""
     if isinstance(error, TimeoutError):
         return "no answer in time"

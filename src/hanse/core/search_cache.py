@@ -58,20 +58,20 @@ class CapacityGains:
         self._before += len(self._nodes) + 1
         self._nodes.clear()
 
-    def is_futile(self, found: "CachedSearch", room: NodeColumns) -> bool:
+    def is_futile(self, search: "CachedSearch", room: NodeColumns) -> bool:
         """True if there is certainly still no room for a search that failed at its checkpoint."""
         nodes = self._nodes
-        first, now = found.failed_at - self._before, len(nodes)
+        first, now = search.failed_at - self._before, len(nodes)
         if first == now:
             return True
         if first < 0 or now - first > LOOK_MAX:
             return False
-        ask, mask = found.ask, found.mask
+        ask, mask = search.ask, search.mask
         assert ask is not None
         for node in dict.fromkeys(nodes[first:]):  # a busy node gains often
             if has_bit(mask, node) and room.fits(node, ask):
                 return False
-        found.failed_at = self._before + now
+        search.failed_at = self._before + now
         return True
 
 

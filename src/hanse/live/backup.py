@@ -20,24 +20,30 @@ from typing import Final
 import msgspec
 
 from hanse.live.config.league_file import load
-from hanse.live.high_water_mark import OLDER, REACHED, ForgetfulError, Reached, read_reached
-from hanse.live.journal.disk import in_use
+from hanse.live.high_water_mark import (
+    HIGH_WATER_MARK_FILE,
+    JOURNAL_OLDER_FILE,
+    HighWaterMark,
+    LostHistoryError,
+    read_high_water_mark,
+)
+from hanse.live.journal.disk import is_in_use
 from hanse.live.journal.errors import CorruptJournal, JournalError
 from hanse.live.journal.journal import Journal
-from hanse.live.journal.walk import IDENTITY_NAME, listing
-from hanse.live.recovery import JOURNAL, LOSSES
+from hanse.live.journal.walk import IDENTITY_NAME, list_files
+from hanse.live.recovery import JOURNAL_DIRECTORY, LOST_RECORDS_FILE
 from hanse.security.atomic_files import PRIVATE, sync_directory
 from hanse.security.home import AUTHORITY, PEOPLE, Home
 
-MANIFEST: Final = "backup.json"
-FORMAT: Final = 1
-TASKS: Final = "tasks"
+MANIFEST_FILE: Final = "backup.json"
+FORMAT_VERSION: Final = 1
+TASKS_DIRECTORY: Final = "tasks"
 """Directory of tasks: not restored, and kept when everything else is replaced."""
-BESIDE: Final = (
+MEMBER_FILES: Final = (
     *("identity.pem", "ca.pem", "eras.json", "clock.json", "nodes.json", "revoked.json", "runner.epoch"),
 )
 """Files of a member beside its journal."""
-TRIES_MAX: Final = 5
+COPY_ATTEMPTS_MAX: Final = 5
 """Number of copies of a journal that are tried while its files are removed or sealed."""
 PAGE_BYTES: Final = 4_096
 
@@ -55,11 +61,11 @@ class Manifest(msgspec.Struct, frozen=True):
     """Member's name, or ``authority``."""
     made: str
     """Wall-clock time (UTC)."""
-    reached: Reached | None = None
+    reached: HighWaterMark | None = None
     """End of the member's journal; None for the authority."""
 
 
-class Restored(msgspec.Struct, frozen=True):
+class RestoreResult(msgspec.Struct, frozen=True):
     """Result of a restore."""
 
     manifest: Manifest
@@ -81,12 +87,12 @@ def back_up(home: Home, name: str, target: Path) -> Manifest:
         gathered = Path(scratch) / "files"
         gathered.mkdir()
         shutil.copy2(home.league_file, gathered)
-        reached = None
+        mark = None
         if name == AUTHORITY:
             _gather_authority(home, gathered)
         else:
-            reached = _gather_member(home.member(name), gathered / name)
-        manifest = Manifest(FORMAT, league, name, made, reached)
+            mark = _gather_member(home.member(name), gathered / name)
+        manifest = Manifest(FORMAT_VERSION, league, name, made, mark)
         part = Path(scratch) / "part"
         _pack(gathered, manifest, part)
         part.rename(target)
@@ -94,29 +100,29 @@ def back_up(home: Home, name: str, target: Path) -> Manifest:
     return manifest
 
 
-def restore(home: Home, source: Path) -> Restored:
+def restore(home: Home, source: Path) -> RestoreResult:
     """Restore a backup into a home. Present files are set aside, except tasks that may still run. A member
     known to have had more records is marked as one that lost records, and will not start."""
-    with _open(source) as archive:
-        manifest = _manifest(archive, source)
-        place = home.authority if manifest.name == AUTHORITY else home.member(manifest.name)
+    with _open_archive(source) as archive:
+        manifest = _read_manifest(archive, source)
+        directory = home.authority if manifest.name == AUTHORITY else home.member(manifest.name)
         _refuse_other_league(home, manifest)
-        reached = _refuse_running_or_newer(place, manifest)
+        present = _refuse_running_or_newer(directory, manifest)
         home.path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=home.path, prefix=".restore-") as scratch:
             files = _unpack(archive, source, Path(scratch))
-            aside = _set_aside(place)
-            _move(files, Path(scratch), home.path)
+            aside = _set_aside(directory)
+            _move_files(files, Path(scratch), home.path)
     lost = 0
-    if manifest.reached is not None and reached is not None and reached.journal == manifest.reached.journal:
-        lost = max(0, reached.position - manifest.reached.position)
+    if manifest.reached is not None and present is not None and present.journal == manifest.reached.journal:
+        lost = max(0, present.position - manifest.reached.position)
     if lost:
-        (place / LOSSES).write_text(
+        (directory / LOST_RECORDS_FILE).write_text(
             f"restored from a backup of {manifest.made}, which ends {lost} records too early\n",
             encoding="utf-8",
         )
-    _own(home, place)
-    return Restored(manifest, aside, lost)
+    _restore_owner(home, directory)
+    return RestoreResult(manifest, aside, lost)
 
 
 # --- making -------------------------------------------------------------------------------------------------
@@ -127,49 +133,49 @@ def _gather_authority(home: Home, gathered: Path) -> None:
         raise BackupError(f"{home.authority} does not exist. Run this where the league was founded.")
     for directory in (AUTHORITY, PEOPLE):
         if (home.path / directory).is_dir():
-            shutil.copytree(home.path / directory, gathered / directory, ignore=_passing)
+            shutil.copytree(home.path / directory, gathered / directory, ignore=_ignore_part_files)
     if (home.path / "revoked.json").exists():
         shutil.copy2(home.path / "revoked.json", gathered)
 
 
-def _passing(_: str, names: list[str]) -> list[str]:
+def _ignore_part_files(_: str, names: list[str]) -> list[str]:
     """Return the names of files that are being written."""
     return [name for name in names if name.endswith(".part")]
 
 
-def _gather_member(directory: Path, gathered: Path) -> Reached:
-    if not (directory / JOURNAL / IDENTITY_NAME).exists():
+def _gather_member(directory: Path, gathered: Path) -> HighWaterMark:
+    if not (directory / JOURNAL_DIRECTORY / IDENTITY_NAME).exists():
         raise BackupError(
             f"{directory} has no journal. Backups are made of brokers, wardens and the authority, each on "
             f"its own machine; a runner needs none."
         )
-    for marker in (LOSSES, OLDER):
+    for marker in (LOST_RECORDS_FILE, JOURNAL_OLDER_FILE):
         if (directory / marker).exists():
             raise BackupError(f"{directory.name} has lost records (see {directory / marker}).")
     gathered.mkdir()
-    reached = copy_journal(directory / JOURNAL, gathered / JOURNAL)
-    for name in BESIDE:
+    mark = copy_journal(directory / JOURNAL_DIRECTORY, gathered / JOURNAL_DIRECTORY)
+    for name in MEMBER_FILES:
         if (directory / name).exists():
             shutil.copy2(directory / name, gathered)
-    (gathered / REACHED).write_bytes(msgspec.json.encode(reached))
-    return reached
+    (gathered / HIGH_WATER_MARK_FILE).write_bytes(msgspec.json.encode(mark))
+    return mark
 
 
-def copy_journal(source: Path, target: Path) -> Reached:
+def copy_journal(source: Path, target: Path) -> HighWaterMark:
     """Copy a journal that may be written to; return the end of the copy, which has no torn tail."""
-    for attempt in range(TRIES_MAX):
+    for attempt in range(COPY_ATTEMPTS_MAX):
         try:
-            return _copied(source, target)
+            return _copy_journal_once(source, target)
         except (FileNotFoundError, CorruptJournal):
-            if attempt == TRIES_MAX - 1:
+            if attempt == COPY_ATTEMPTS_MAX - 1:
                 raise
             shutil.rmtree(target)
     raise AssertionError("the last attempt returns or raises")
 
 
-def _copied(source: Path, target: Path) -> Reached:
+def _copy_journal_once(source: Path, target: Path) -> HighWaterMark:
     target.mkdir()
-    files = listing(source)  # before the copy: so its snapshots are not ahead of its segments
+    files = list_files(source)  # before the copy: so its snapshots are not ahead of its segments
     shutil.copy2(source / IDENTITY_NAME, target)
     for _, path in files.snapshots:
         shutil.copy2(path, target)
@@ -177,7 +183,7 @@ def _copied(source: Path, target: Path) -> Reached:
         _copy_backwards(path, target / path.name)
     journal, _ = Journal.open(target, create=False)
     journal.close()
-    return Reached(journal.identity, journal.position)
+    return HighWaterMark(journal.identity, journal.position)
 
 
 def _copy_backwards(source: Path, target: Path) -> None:
@@ -197,7 +203,7 @@ def _pack(gathered: Path, manifest: Manifest, part: Path) -> None:
     with os.fdopen(descriptor, "wb") as file:
         with tarfile.open(fileobj=file, mode="w:gz", compresslevel=6) as archive:
             content = msgspec.json.encode(manifest)
-            head = tarfile.TarInfo(MANIFEST)
+            head = tarfile.TarInfo(MANIFEST_FILE)
             head.size, head.mode = len(content), PRIVATE
             archive.addfile(head, io.BytesIO(content))
             for path in sorted(gathered.rglob("*")):
@@ -210,26 +216,28 @@ def _pack(gathered: Path, manifest: Manifest, part: Path) -> None:
 # --- restoring ------------------------------------------------------------------------------------------
 
 
-def _open(source: Path) -> tarfile.TarFile:
+def _open_archive(source: Path) -> tarfile.TarFile:
     try:
         return tarfile.open(source, mode="r:gz")
     except (OSError, tarfile.TarError, EOFError) as error:
         raise BackupError(f"{source} cannot be read as a backup: {error}") from None
 
 
-def _manifest(archive: tarfile.TarFile, source: Path) -> Manifest:
+def _read_manifest(archive: tarfile.TarFile, source: Path) -> Manifest:
     try:
         first = archive.next()
-        file = archive.extractfile(first) if first is not None and first.name == MANIFEST else None
+        file = archive.extractfile(first) if first is not None and first.name == MANIFEST_FILE else None
         if file is None:
-            raise BackupError(f"{source} is not a backup: it does not begin with {MANIFEST}.")
+            raise BackupError(f"{source} is not a backup: it does not begin with {MANIFEST_FILE}.")
         manifest = msgspec.json.decode(file.read(), type=Manifest)
     except (OSError, tarfile.TarError, EOFError, msgspec.MsgspecError) as error:
         raise BackupError(f"{source} is damaged: {error}. Nothing was changed.") from None
     if Path(manifest.name).name != manifest.name:
         raise BackupError(f"{source} is a backup of {manifest.name!r}, which is not a valid name.")
-    if manifest.format != FORMAT:
-        raise BackupError(f"{source} has format {manifest.format}, and this program reads format {FORMAT}.")
+    if manifest.format != FORMAT_VERSION:
+        raise BackupError(
+            f"{source} has format {manifest.format}, and this program reads format {FORMAT_VERSION}."
+        )
     return manifest
 
 
@@ -238,55 +246,63 @@ def _refuse_other_league(home: Home, manifest: Manifest) -> None:
         raise BackupError(f"this is a backup of league {manifest.league}, and {home.path} has league {name}.")
 
 
-def _refuse_running_or_newer(place: Path, manifest: Manifest) -> Reached | None:
+def _refuse_running_or_newer(directory: Path, manifest: Manifest) -> HighWaterMark | None:
     """Return the present high-water mark; raise if the member runs or is not older."""
     if manifest.name == AUTHORITY:
-        if place.exists():
-            raise BackupError(f"{place} exists already. Move it away first, or keep it and do not restore.")
+        if directory.exists():
+            raise BackupError(
+                f"{directory} exists already. Move it away first, or keep it and do not restore."
+            )
         return None
-    if (place / JOURNAL).is_dir() and in_use(place / JOURNAL):
+    if (directory / JOURNAL_DIRECTORY).is_dir() and is_in_use(directory / JOURNAL_DIRECTORY):
         raise BackupError(f"{manifest.name} is running; stop it first.")
     assert manifest.reached is not None, "a member's backup says how far it goes"
-    found = _present(place)
-    mine = manifest.reached
-    if found is not None and found.journal == mine.journal and found.position >= mine.position:
+    present = _read_present_mark(directory)
+    backed_up = manifest.reached
+    if (
+        present is not None
+        and present.journal == backed_up.journal
+        and present.position >= backed_up.position
+    ):
         raise BackupError(
-            f"the journal of {manifest.name} is sound and has {found.position} records, the backup has "
-            f"{mine.position} of them: nothing was changed. Start {manifest.name} as it is."
+            f"the journal of {manifest.name} is sound and has {present.position} records, the backup has "
+            f"{backed_up.position} of them: nothing was changed. Start {manifest.name} as it is."
         )
     try:
-        return read_reached(place)
-    except ForgetfulError:
+        return read_high_water_mark(directory)
+    except LostHistoryError:
         return None
 
 
-def _present(place: Path) -> Reached | None:
+def _read_present_mark(directory: Path) -> HighWaterMark | None:
     """Return the end of the present journal; None if there is none, or a damaged one."""
     try:
-        journal, _ = Journal.open(place / JOURNAL, create=False)
+        journal, _ = Journal.open(directory / JOURNAL_DIRECTORY, create=False)
     except (JournalError, OSError):
         return None
     journal.close()
-    return Reached(journal.identity, journal.position)
+    return HighWaterMark(journal.identity, journal.position)
 
 
-def _set_aside(place: Path) -> Path | None:
+def _set_aside(directory: Path) -> Path | None:
     """Move present files, except tasks, to a directory beside."""
-    found = [path for path in place.iterdir() if path.name != TASKS] if place.is_dir() else []
-    if not found:
+    paths = (
+        [path for path in directory.iterdir() if path.name != TASKS_DIRECTORY] if directory.is_dir() else []
+    )
+    if not paths:
         return None
-    aside = next(path for path in _names(place) if not path.exists())
+    aside = next(path for path in _aside_paths(directory) if not path.exists())
     aside.mkdir(mode=0o700)
-    for path in found:
+    for path in paths:
         path.rename(aside / path.name)
     return aside
 
 
-def _names(place: Path) -> Iterator[Path]:
+def _aside_paths(directory: Path) -> Iterator[Path]:
     number = 0
     while True:
         number += 1
-        yield place.with_name(f"{place.name}.before-restore-{number}")
+        yield directory.with_name(f"{directory.name}.before-restore-{number}")
 
 
 def _unpack(archive: tarfile.TarFile, source: Path, scratch: Path) -> list[Path]:
@@ -296,7 +312,7 @@ def _unpack(archive: tarfile.TarFile, source: Path, scratch: Path) -> list[Path]
     try:
         for entry in archive:
             name = Path(entry.name)
-            if entry.name == MANIFEST or not entry.isfile():
+            if entry.name == MANIFEST_FILE or not entry.isfile():
                 continue
             if name.is_absolute() or ".." in name.parts:
                 raise BackupError(f"{source} is not a backup: it would write {entry.name}.")
@@ -315,7 +331,7 @@ def _unpack(archive: tarfile.TarFile, source: Path, scratch: Path) -> list[Path]
     return names
 
 
-def _move(names: list[Path], scratch: Path, home: Path) -> None:
+def _move_files(names: list[Path], scratch: Path, home: Path) -> None:
     """Move files into a home. A present file stays: it is the league's, or another member's."""
     for name in names:
         path = home / name
@@ -325,10 +341,10 @@ def _move(names: list[Path], scratch: Path, home: Path) -> None:
             sync_directory(path.parent)
 
 
-def _own(home: Home, place: Path) -> None:
+def _restore_owner(home: Home, directory: Path) -> None:
     """Give root's files to the owner of the home."""
     if os.geteuid() == 0:
         owner = home.path.stat()
-        for path in (home.league_file, place, *place.rglob("*")):
-            if TASKS not in path.relative_to(home.path).parts:
+        for path in (home.league_file, directory, *directory.rglob("*")):
+            if TASKS_DIRECTORY not in path.relative_to(home.path).parts:
                 os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)

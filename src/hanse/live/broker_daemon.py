@@ -9,27 +9,37 @@ from typing import Final
 from hanse.core.broker.broker import Broker
 from hanse.live.ca.replication import AuthorityCopy
 from hanse.live.clock import Clock
-from hanse.live.config.config_history import BrokerSettings, Past, objection, read_eras, settings_of
-from hanse.live.config.league import League
-from hanse.live.daemon import Daemon, peer_of
-from hanse.live.high_water_mark import end_reached, keep_reached, refuse_behind
-from hanse.live.history_check import ABOUT_THE_PAST, Recollection
-from hanse.live.http.broker_api import BrokerDoor
-from hanse.live.http.enrollment_api import Enrolment
-from hanse.live.http.server import Door
+from hanse.live.config.config_history import (
+    BrokerSettings,
+    MachineReplay,
+    member_settings,
+    read_config_history,
+    settings_problem,
+)
+from hanse.live.config.league import LeagueConfig
+from hanse.live.daemon import Daemon, make_peer
+from hanse.live.high_water_mark import (
+    keep_high_water_mark,
+    refuse_journal_behind,
+    write_final_high_water_mark,
+)
+from hanse.live.history_check import HISTORY_MESSAGES, HistoryCheck
+from hanse.live.http.broker_api import BrokerApi
+from hanse.live.http.enrollment_api import EnrollmentApi
+from hanse.live.http.server import HttpsServer
 from hanse.live.journal.errors import RecordTooLarge
-from hanse.live.journal.reading import history
-from hanse.live.membership.membership import Membership
-from hanse.live.pending_requests import Requests
+from hanse.live.journal.reading import read_history
+from hanse.live.membership.membership import LeagueFileSync
+from hanse.live.pending_requests import PendingRequests
 from hanse.live.policy_process.host import PolicyProcess
-from hanse.live.readmodel.feeder import Feed
-from hanse.live.readmodel.read_model import Reads
-from hanse.live.recovery import JOURNAL, decode_event, recover
+from hanse.live.readmodel.feeder import ReadModelFeeder
+from hanse.live.readmodel.read_model import ReadModel
+from hanse.live.recovery import JOURNAL_DIRECTORY, decode_event, recover
 from hanse.live.rpc.peer_permissions import Peer
-from hanse.live.rpc.validation_context import Limits, broker_limits
+from hanse.live.rpc.validation_context import ValidationContext, broker_validation_context
 from hanse.live.shell import JournalledShell
-from hanse.live.telemetry.broker_metrics import BrokerWatch, living
-from hanse.live.telemetry.json_logs import fields
+from hanse.live.telemetry.broker_metrics import BrokerMetrics, unfinished_jobs
+from hanse.live.telemetry.json_logs import log_fields
 from hanse.live.telemetry.metrics_endpoint import metrics_route
 from hanse.model.advice import Advice
 from hanse.model.effects import (
@@ -49,7 +59,7 @@ from hanse.policy.sizers import SIZERS
 from hanse.security.home import Home
 from hanse.security.identity import Identity, Role
 
-READS: Final = "reads.sqlite"
+READ_MODEL_FILE: Final = "reads.sqlite"
 SEED_BITS: Final = 62
 log = logging.getLogger(__name__)
 
@@ -58,7 +68,7 @@ class BrokerDaemon(Daemon):
     """Process of one broker."""
 
     def __init__(
-        self, home: Path, league: League, name: str, digests: bool = False, founding: bool = False
+        self, home: Path, league: LeagueConfig, name: str, digests: bool = False, founding: bool = False
     ) -> None:
         entry = league.broker(name)
         super().__init__(home, league, Identity(league.name, Role.BROKER, name), entry.address, entry.door)
@@ -67,7 +77,7 @@ class BrokerDaemon(Daemon):
         self._settings = BrokerSettings(league.broker_config(name), league.policy)
         self.machine: Broker
         self.shell: JournalledShell | None = None
-        self.feed: Feed | None = None
+        self.feeder: ReadModelFeeder | None = None
         self._policy: PolicyProcess | None = None
         """Set only if the sizer takes advice."""
 
@@ -75,141 +85,161 @@ class BrokerDaemon(Daemon):
         """Return all other brokers and every warden."""
         league = self.league
         brokers = {
-            entry.name: peer_of(league, Role.BROKER, entry.name, entry.address)
+            entry.name: make_peer(league, Role.BROKER, entry.name, entry.address)
             for entry in league.serving_brokers
             if entry.name != self.identity.name
         }
         wardens = {
-            entry.name: peer_of(league, Role.WARDEN, entry.name, entry.address)
+            entry.name: make_peer(league, Role.WARDEN, entry.name, entry.address)
             for entry in league.serving_clusters
         }
         return {**brokers, **wardens}
 
-    def make_limits(self) -> Limits:
+    def make_validation_context(self) -> ValidationContext:
         """Return the context that the configuration gives; recovery adds clusters and jobs."""
-        return broker_limits(self.league.broker_config(self.identity.name))
+        return broker_validation_context(self.league.broker_config(self.identity.name))
 
-    def _sharpen_limits(self, clock: Clock) -> None:
-        self.limits.clock = clock.now
-        self.limits.tasks = self.machine.count_tasks
+    def _complete_validation_context(self, clock: Clock) -> None:
+        self.validation_context.clock = clock.now
+        self.validation_context.count_tasks = self.machine.count_tasks
         for entry in self.league.clusters:
             snapshot = self.machine.view_state_of(entry.name).snapshot
             if snapshot is not None:
-                self.limits.learn(snapshot)
+                self.validation_context.learn_layout(snapshot)
 
     async def start(self) -> None:
         """Recover from disk, start the HTTPS server, then begin to take part."""
-        self.feed = feed = Feed(Reads(self.directory / READS, self.identity.name), self.fail)
+        self.feeder = feeder = ReadModelFeeder(
+            ReadModel(self.directory / READ_MODEL_FILE, self.identity.name), self.fail
+        )
         recovered = recover(
-            self.directory, self._settings, feed.replay, self._mend_reads, self.report.replayed
+            self.directory,
+            self._settings,
+            feeder.replay,
+            self._rebuild_read_model,
+            self.start_report.report_replayed,
         )
         assert isinstance(recovered.machine, Broker)
         self.machine = recovered.machine
-        feed.catch_up()
-        log.info("recovered", extra=fields(replayed=recovered.replayed, cut=recovered.cut))
+        feeder.catch_up()
+        log.info("recovered", extra=log_fields(replayed=recovered.replayed, cut=recovered.cut_bytes))
         clock = recovered.clock
-        self._sharpen_limits(clock)
-        self.watch = watch = BrokerWatch(self, self.machine, clock, recovered.journal, feed)
-        watch.know(living(feed.reads))
+        self._complete_validation_context(clock)
+        self.metrics = metrics = BrokerMetrics(self, self.machine, clock, recovered.journal, feeder)
+        metrics.add_recovered(unfinished_jobs(feeder.read_model))
         self.shell = shell = JournalledShell(
-            self.machine, clock, self._perform, recovered.journal, self.fail, watch.told, self._digests
+            self.machine,
+            clock,
+            self._perform,
+            recovered.journal,
+            self.fail,
+            metrics.on_event_durable,
+            self._digests,
         )
-        shell.snapshot_allowed = lambda: feed.applied
-        shell.promised = feed.promised
-        shell.filled = feed.release
-        feed.journal_full = lambda: shell.disk_full
+        shell.snapshot_limit = lambda: feeder.applied
+        shell.on_early_acceptance = feeder.promise
+        shell.on_disk_full = feeder.release_waiters
+        feeder.is_journal_full = lambda: shell.disk_full
         epoch = self.machine.epoch + 1
-        self._requests = Requests(epoch)
-        shell.performed = self.wire.flush
-        watch.journal.longest = lambda: shell.longest
+        self._pending_requests = PendingRequests(epoch)
+        shell.on_performed = self.transport.flush
+        metrics.journal.longest_event = lambda: shell.longest_seconds
         witnesses = () if self._founding else self.peers()
-        self._past = past = Recollection(self.directory, self.machine.links, witnesses, self.wire.send)
-        self.receivers[self.identity.name] = past.hear
-        await self.wire.listen(self.address.host, self.address.port)
-        await past.ask()
-        self.receivers[self.identity.name] = self._receive
-        self.chore(past.keep())
-        shell.take(Booted(clock.now(), epoch, secrets.randbits(SEED_BITS)))
+        self._history_check = history_check = HistoryCheck(
+            self.directory, self.machine.links, witnesses, self.transport.send
+        )
+        self.receivers[self.identity.name] = history_check.on_message_before_start
+        await self.transport.listen(self.address.host, self.address.port)
+        await history_check.ask()
+        self.receivers[self.identity.name] = self._on_message
+        self.run_in_background(history_check.keep_asking())
+        shell.handle(Booted(clock.now(), epoch, secrets.randbits(SEED_BITS)))
         if SIZERS[self.league.policy.sizer].takes_advice:
-            self._policy = PolicyProcess(self._advised, self.count)
-            self.chore(self._policy.run())
-        membership = Membership(self, self._objection, self.machine.count_unreplicated)
-        watch.league_file = membership.seen
-        enrolment = Enrolment(Home(self.home), self.credentials, lambda: membership.known, self.count)
-        door = BrokerDoor(self, self.machine, shell, feed, self._requests, enrolment, membership)
-        application = door.application()
-        application.router.routes.append(metrics_route(watch, self.count))
-        self.door = Door(watch.door.around(application), self.credentials)
-        await self.door.listen(self.door_address)
-        self.chore(door.revocations.keep())
-        self.chore(keep_reached(self.directory, recovered.journal))
-        self.chore(membership.keep())
-        self.chore(AuthorityCopy(self).obtain())
+            self._policy = PolicyProcess(self._on_advice, self.count)
+            self.run_in_background(self._policy.run())
+        league_files = LeagueFileSync(self, self._settings_problem, self.machine.count_unreplicated)
+        metrics.league_file_state = league_files.monitoring_summary
+        enrollment = EnrollmentApi(Home(self.home), self.credentials, lambda: league_files.newest, self.count)
+        api = BrokerApi(self, self.machine, shell, feeder, self._pending_requests, enrollment, league_files)
+        application = api.application()
+        application.router.routes.append(metrics_route(metrics, self.count))
+        self.server = HttpsServer(metrics.http.wrap(application), self.credentials)
+        await self.server.listen(self.server_address)
+        self.run_in_background(api.revocations.run())
+        self.run_in_background(keep_high_water_mark(self.directory, recovered.journal))
+        self.run_in_background(league_files.run())
+        self.run_in_background(AuthorityCopy(self).obtain())
 
-    def _objection(self, league: League) -> str:
-        return objection(self.machine, settings_of(league, self.identity.name))
+    def _settings_problem(self, league: LeagueConfig) -> str:
+        return settings_problem(self.machine, member_settings(league, self.identity.name))
 
-    def _mend_reads(self, first: int, last: int) -> None:
+    def _rebuild_read_model(self, first: int, last: int) -> None:
         """Rebuild the read model from the oldest history that is kept, if a replay between these positions
         would not complete it because its file was lost. A read model that is ahead of the journal proves that
         the journal is an older copy."""
-        feed = self.feed
-        assert feed is not None
-        refuse_behind(self.directory, READS, feed.applied, last)
-        if first <= feed.applied <= last:
+        feeder = self.feeder
+        assert feeder is not None
+        refuse_journal_behind(self.directory, READ_MODEL_FILE, feeder.applied, last)
+        if first <= feeder.applied <= last:
             return
-        past = history(self.directory / JOURNAL)
-        lived = Past(read_eras(self.directory, self._settings), past.position, past.snapshot)
-        log.warning("rebuilding the read model", extra=fields(applied=feed.applied, after=past.position))
+        oldest = read_history(self.directory / JOURNAL_DIRECTORY)
+        replay = MachineReplay(
+            read_config_history(self.directory, self._settings), oldest.position, oldest.snapshot
+        )
+        log.warning(
+            "rebuilding the read model", extra=log_fields(applied=feeder.applied, after=oldest.position)
+        )
         clusters = tuple(entry.name for entry in self.league.clusters)
-        feed.begin(lived.machine.dump(), past.position, clusters)
-        for position, record in past.records:
+        feeder.reset_to_state(replay.machine.dump(), oldest.position, clusters)
+        for position, record in oldest.records:
             event = decode_event(record)
-            feed.replay(position, event, lived.machine.handle(event))
-            lived.reached(position)
-            self.report.replayed(position - past.position, last - past.position)
+            feeder.replay(position, event, replay.machine.handle(event))
+            replay.advance(position)
+            self.start_report.report_replayed(position - oldest.position, last - oldest.position)
 
     async def close(self) -> None:
         """Close the HTTPS server first and the journal last."""
         await super().close()
         if self.shell is not None:
             self.shell.close()
-            end_reached(self.directory, self.shell.journal)
-        if self.feed is not None:
-            self.feed.close()
+            write_final_high_water_mark(self.directory, self.shell.journal)
+        if self.feeder is not None:
+            self.feeder.close()
 
-    def _receive(self, envelope: Envelope) -> None:
+    def _on_message(self, envelope: Envelope) -> None:
         shell = self.shell
         assert shell is not None
-        past = self._past
-        if (past.unheard or type(envelope.body) in ABOUT_THE_PAST) and past.keeps(envelope):
+        history_check = self._history_check
+        if (history_check.unanswered or type(envelope.body) in HISTORY_MESSAGES) and history_check.intercept(
+            envelope
+        ):
             return
         if shell.full:
             self.count("dropped_disk_behind")
             return
         try:
-            shell.take(MessageReceived(shell.clock.now(), envelope))
+            shell.handle(MessageReceived(shell.clock.now(), envelope))
         except RecordTooLarge as error:  # no member sends such a message
             self.count("dropped_too_large")
-            log.warning("dropped a message: %s", error, extra=fields(source=envelope.source))
+            log.warning("dropped a message: %s", error, extra=log_fields(source=envelope.source))
 
-    def _advised(self, number: int, choices: tuple[Advice, ...]) -> None:
+    def _on_advice(self, number: int, choices: tuple[Advice, ...]) -> None:
         shell = self.shell
         if shell is not None and not shell.full:
-            shell.take(AdviceReceived(shell.clock.now(), number, choices))
+            shell.handle(AdviceReceived(shell.clock.now(), number, choices))
 
-    def _perform(self, command: Effect) -> None:
-        kind = type(command)
+    def _perform(self, effect: Effect) -> None:
+        kind = type(effect)
         if kind is SendMessage:
-            envelope = command.envelope  # type: ignore[union-attr]  # the type is the test
-            if envelope.target not in self._past.unheard:
+            envelope = effect.envelope  # type: ignore[union-attr]  # the type is the test
+            if envelope.target not in self._history_check.unanswered:
                 self.send(envelope)
         elif kind is JobAccepted or kind is RequestRejected:
-            self._requests.answer(command)  # type: ignore[arg-type]  # the type is the test
+            self._pending_requests.on_reply(effect)  # type: ignore[arg-type]  # the type is the test
         elif kind is RequestAdvice:
             if self._policy is not None:
-                self._policy.ask(command)  # type: ignore[arg-type]  # the type is the test
+                self._policy.ask(effect)  # type: ignore[arg-type]  # the type is the test
         else:
             assert kind in (RecordDecision, TaskSettled, TasksSettled, JobSettled), (
-                f"a broker has no effect {command}"
+                f"a broker has no effect {effect}"
             )

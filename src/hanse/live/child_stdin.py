@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def child_input(data: bytes) -> Iterator[int]:
+def open_child_stdin(data: bytes) -> Iterator[int]:
     """Yield a file descriptor from which a child reads this data, then its end. It is a file in memory: event
     loops differ in how they report a child that ends before all data is written to a pipe."""
     descriptor = os.memfd_create("input", os.MFD_CLOEXEC)

@@ -20,7 +20,7 @@ _GAP_MAX: Final = 10 * 365 * 86_400 * 1_000_000
 """Longest time off, in microseconds. A longer one (a wall clock set by decades) counts as zero."""
 
 
-class _Saved(msgspec.Struct, frozen=True):
+class _SavedClock(msgspec.Struct, frozen=True):
     """Offset of a clock, and the boot of the machine that it belongs to."""
 
     boot: str
@@ -39,7 +39,7 @@ class Clock:
         """Return the present instant."""
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000 + self.offset
 
-    def boottime(self, at: Instant) -> int:
+    def to_boottime(self, at: Instant) -> int:
         """Convert an instant to ``CLOCK_BOOTTIME`` in microseconds, which every process of the machine can
         read."""
         return at - self.offset
@@ -62,18 +62,18 @@ class Clock:
         behind = last_at - clock.now()
         if behind > 0:
             clock.offset += behind
-        _write(path, _Saved(boot, clock.offset))
+        _write(path, _SavedClock(boot, clock.offset))
         return clock
 
 
-def _read(path: Path) -> _Saved | None:
+def _read(path: Path) -> _SavedClock | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Saved)
+        return msgspec.json.decode(path.read_bytes(), type=_SavedClock)
     except (FileNotFoundError, msgspec.MsgspecError):
         return None
 
 
-def _write(path: Path, saved: _Saved) -> None:
+def _write(path: Path, saved: _SavedClock) -> None:
     part = path.with_suffix(".part")
     part.write_bytes(msgspec.json.encode(saved))
     part.replace(path)

@@ -17,13 +17,13 @@ LOW_FILES: Final = 8_192
 directory and two outputs, and a machine has up to two thousand of these."""
 LOW_SHARE: Final = 20
 """On a small disk one part in this number is enough, of bytes and of inodes."""
-LOOK_SECONDS: Final = 0.05
+CHECK_SECONDS: Final = 0.05
 """Longest age of the latest reading, in seconds."""
-NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
+NO_SPACE_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 """Errors of a write that finds no space: the disk is full, or the writer's quota is used up."""
 
 
-class Room(NamedTuple):
+class FilesystemSpace(NamedTuple):
     """Total and free space of a file system, in bytes and in files (inodes)."""
 
     bytes_total: int
@@ -32,44 +32,44 @@ class Room(NamedTuple):
     """0: the file system does not count inodes, and has as many as fit."""
     files_free: int
 
-    def share(self, bytes_wanted: int, files_wanted: int, part: int) -> float:
+    def ratio_to(self, bytes_wanted: int, files_wanted: int, part: int) -> float:
         """Return the free space as a multiple of these amounts, the smaller of bytes and files. On a small
         disk one part in ``part`` replaces each amount."""
-        found = self.bytes_free / max(min(bytes_wanted, self.bytes_total // part), 1)
+        ratio = self.bytes_free / max(min(bytes_wanted, self.bytes_total // part), 1)
         if self.files_total > 0:
-            found = min(found, self.files_free / max(min(files_wanted, self.files_total // part), 1))
-        return found
+            ratio = min(ratio, self.files_free / max(min(files_wanted, self.files_total // part), 1))
+        return ratio
 
     @property
     def ratio(self) -> float:
         """Free space as a multiple of the amount below which nothing new is accepted."""
-        return self.share(LOW_BYTES, LOW_FILES, LOW_SHARE)
+        return self.ratio_to(LOW_BYTES, LOW_FILES, LOW_SHARE)
 
     @property
-    def low(self) -> bool:
+    def is_low(self) -> bool:
         """True if the rest is reserved for work that was accepted already."""
         return self.ratio < 1.0
 
 
-def room_of(directory: Path) -> Room:
+def read_filesystem_space(directory: Path) -> FilesystemSpace:
     """Read the space of the file system that holds a directory."""
-    facts = os.statvfs(directory)
-    size = facts.f_frsize
-    return Room(facts.f_blocks * size, facts.f_bavail * size, facts.f_files, facts.f_favail)
+    status = os.statvfs(directory)
+    size = status.f_frsize
+    return FilesystemSpace(status.f_blocks * size, status.f_bavail * size, status.f_files, status.f_favail)
 
 
-class DiskSpace:
+class DiskSpaceCheck:
     """Free space of the file system that holds a directory, read now and then."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._looked_at = float("-inf")
+        self._checked_at = float("-inf")
         self._low = False
 
     def is_low(self) -> bool:
         """Return True if the rest is reserved for work that was accepted already."""
         now = time.monotonic()
-        if now - self._looked_at >= LOOK_SECONDS:
-            self._looked_at = now
-            self._low = room_of(self._directory).low
+        if now - self._checked_at >= CHECK_SECONDS:
+            self._checked_at = now
+            self._low = read_filesystem_space(self._directory).is_low
         return self._low

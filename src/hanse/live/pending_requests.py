@@ -5,95 +5,95 @@ from typing import Final
 
 from hanse.model.effects import JobAccepted, RequestRejected
 
-WAITING_MAX: Final = 200_000
+PENDING_MAX: Final = 200_000
 """Requests without a reply; further ones are turned away."""
 _COUNTER_BITS: Final = 40
 
-Answer = JobAccepted | RequestRejected
+RequestReply = JobAccepted | RequestRejected
 
 
-class Batch:
+class RequestBatch:
     """Requests that are answered together."""
 
     def __init__(self, count: int) -> None:
-        self.answers: list[Answer | None] = [None] * count
+        self.replies: list[RequestReply | None] = [None] * count
         self._left = count
         self._loop = asyncio.get_running_loop()
         self._done: asyncio.Future[None] = self._loop.create_future()
 
-    def settle(self, index: int, answer: Answer) -> None:
+    def set_reply(self, index: int, reply: RequestReply) -> None:
         """Set the reply to one request."""
-        if self.answers[index] is None:
-            self.answers[index] = answer
+        if self.replies[index] is None:
+            self.replies[index] = reply
             self._left -= 1
             if not self._left:
-                self._end()
+                self._finish()
 
     async def wait(self, seconds: float) -> bool:
         """Wait for all replies; return False if they are late. The waiter resumes in the turn of the loop
         after the last reply, before anything that is scheduled after the reply."""
         if self._left:
-            late = self._loop.call_later(seconds, self._end)
+            timer = self._loop.call_later(seconds, self._finish)
             try:
                 await self._done
             finally:
-                late.cancel()
+                timer.cancel()
         return not self._left
 
-    def _end(self) -> None:
+    def _finish(self) -> None:
         if not self._done.done():
             self._done.set_result(None)
 
 
-class _Open:
+class _PendingRequest:
     """Request without a reply, with its waiters."""
 
     __slots__ = ("client_id", "waiters")
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
-        self.waiters: list[tuple[Batch, int]] = []
+        self.waiters: list[tuple[RequestBatch, int]] = []
 
 
-class Requests:
+class PendingRequests:
     """Pending requests of one run of a daemon. Numbers of earlier runs are never used again, so a reply that
     a crash delayed finds no request instead of a wrong one."""
 
     def __init__(self, epoch: int) -> None:
         self._next = epoch << _COUNTER_BITS
-        self._open: dict[int, _Open] = {}
-        self._named: dict[str, int] = {}
+        self._open: dict[int, _PendingRequest] = {}
+        self._by_client_id: dict[str, int] = {}
         """Client id -> number of the pending submission."""
 
     @property
     def full(self) -> bool:
         """True if no more requests can be accepted."""
-        return len(self._open) >= WAITING_MAX
+        return len(self._open) >= PENDING_MAX
 
-    def open(self, batch: Batch, index: int, client_id: str = "") -> int:
+    def open(self, batch: RequestBatch, index: int, client_id: str = "") -> int:
         """Return a new number for one request of a batch."""
         self._next += 1
-        self._open[self._next] = entry = _Open(client_id)
+        self._open[self._next] = entry = _PendingRequest(client_id)
         entry.waiters.append((batch, index))
         if client_id:
-            self._named[client_id] = self._next
+            self._by_client_id[client_id] = self._next
         return self._next
 
-    def share(self, batch: Batch, index: int, client_id: str) -> int | None:
+    def join(self, batch: RequestBatch, index: int, client_id: str) -> int | None:
         """Wait for the reply to the pending submission with this client id; return its number, or None if
         there is none. The machine replies only to the latest of equal ones, so no second one is made."""
-        number = self._named.get(client_id)
+        number = self._by_client_id.get(client_id)
         if number is not None:
             self._open[number].waiters.append((batch, index))
         return number
 
-    def answer(self, answer: Answer) -> None:
+    def on_reply(self, reply: RequestReply) -> None:
         """Give the machine's reply to the waiters."""
-        found = self._close(answer.request)
-        for batch, index in found.waiters if found is not None else ():
-            batch.settle(index, answer)
+        request = self._close(reply.request)
+        for batch, index in request.waiters if request is not None else ():
+            batch.set_reply(index, reply)
 
-    def drop(self, numbers: list[int], batch: Batch) -> None:
+    def drop(self, numbers: list[int], batch: RequestBatch) -> None:
         """Remove a batch from the waiters of these requests."""
         for number in numbers:
             entry = self._open.get(number)
@@ -102,8 +102,8 @@ class Requests:
                 if not entry.waiters:
                     self._close(number)
 
-    def _close(self, number: int) -> _Open | None:
+    def _close(self, number: int) -> _PendingRequest | None:
         entry = self._open.pop(number, None)
-        if entry is not None and self._named.get(entry.client_id) == number:
-            del self._named[entry.client_id]
+        if entry is not None and self._by_client_id.get(entry.client_id) == number:
+            del self._by_client_id[entry.client_id]
         return entry

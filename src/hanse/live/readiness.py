@@ -10,9 +10,9 @@ import time
 from typing import Final
 
 READY: Final = "ready"
-PAUSE_SECONDS: Final = 1.0
+REPORT_SECONDS: Final = 1.0
 """Seconds between two lines of progress: most members are ready before the first."""
-LOOK_RECORDS: Final = 256
+CLOCK_CHECK_RECORDS: Final = 256
 """Records that are replayed between two readings of the clock."""
 
 
@@ -21,30 +21,30 @@ class StartReport:
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
-        self._next = time.monotonic() + PAUSE_SECONDS
+        self._next_at = time.monotonic() + REPORT_SECONDS
         if descriptor is not None:
             os.set_blocking(descriptor, False)  # a reader that is stopped must not stop the member
 
-    def replayed(self, done: int, total: int) -> None:
+    def report_replayed(self, done: int, total: int) -> None:
         """Report the number of replayed records. Cheap enough to be called for each of them."""
-        if self._descriptor is None or (done % LOOK_RECORDS and done != total):
+        if self._descriptor is None or (done % CLOCK_CHECK_RECORDS and done != total):
             return
-        if time.monotonic() >= self._next:
-            self._tell(f"replayed {done} of {total}\n")
-            self._next = time.monotonic() + PAUSE_SECONDS
+        if time.monotonic() >= self._next_at:
+            self._write_line(f"replayed {done} of {total}\n")
+            self._next_at = time.monotonic() + REPORT_SECONDS
 
-    def ready(self) -> None:
+    def report_ready(self) -> None:
         """Report that the member can be reached, and close the pipe."""
         if self._descriptor is not None:
-            self._tell(f"{READY}\n")
+            self._write_line(f"{READY}\n")
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _tell(self, line: str) -> None:
+    def _write_line(self, line: str) -> None:
         assert self._descriptor is not None
         with contextlib.suppress(BrokenPipeError, BlockingIOError):  # no reader, or a full pipe
             os.write(self._descriptor, line.encode("ascii"))
 
 
-SILENT: Final = StartReport(None)
+NO_REPORT: Final = StartReport(None)
 """Report of a member without a reader."""

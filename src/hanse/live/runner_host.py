@@ -59,63 +59,65 @@ class RunnerHost:
         epoch = _next_epoch(self._directory / EPOCH_FILE)
         found = await self.backend.reconcile(self)
         now = self._clock.now()
-        self._shell.take(Booted(now, epoch, 0))
-        running = tuple((live.task, live.attempt, live.estate, live.moves) for live in found.running)
+        self._shell.handle(Booted(now, epoch, 0))
+        running = tuple(
+            (attempt.task, attempt.attempt, attempt.shard, attempt.is_movable) for attempt in found.running
+        )
         withheld, self._withheld = tuple((self._withheld or {}).items()), None
-        self._shell.take(BackendReported(now, running, found.ended, withheld))
+        self._shell.handle(BackendReported(now, running, found.ended, withheld))
 
-    def receive(self, envelope: Envelope) -> None:
+    def on_message(self, envelope: Envelope) -> None:
         """Handle a message from the warden."""
         if type(envelope.body) is HistoryQuery:
             self._send(self.runner.answer_history_query(envelope.body.number))
             return
-        self._shell.take(MessageReceived(self._clock.now(), envelope))
+        self._shell.handle(MessageReceived(self._clock.now(), envelope))
 
-    def started(self, task: TaskId, attempt: int) -> None:
+    def on_attempt_started(self, task: TaskId, attempt: int) -> None:
         """Note that the backend has started an attempt."""
-        self._soon()
+        self._schedule_flush()
         self._started.append((task, attempt))
 
-    def exited(self, end: AttemptEnd) -> None:
+    def on_attempt_ended(self, end: AttemptEnd) -> None:
         """Note that an attempt has ended."""
-        self._soon()
+        self._schedule_flush()
         self._ended.append(end)
 
-    def withheld(self, node: int, amount: Resources) -> None:
+    def on_capacity_withheld(self, node: int, amount: Resources) -> None:
         """Handle a change of a node's withheld capacity. Nodes of other runners are ignored."""
         if node not in self._nodes:
             return
         if self._withheld is None:
-            self._shell.take(CapacityWithheld(self._clock.now(), ((node, amount),)))
+            self._shell.handle(CapacityWithheld(self._clock.now(), ((node, amount),)))
         else:
             self._withheld[node] = amount
 
-    def _soon(self) -> None:
+    def _schedule_flush(self) -> None:
         """Make one event of all that the backend reports in one turn of the loop."""
         if not self._started and not self._ended:
-            self._loop.call_soon(self._moved)
+            self._loop.call_soon(self._flush_reports)
 
-    def _moved(self) -> None:
+    def _flush_reports(self) -> None:
         started, ended = tuple(self._started), tuple(self._ended)
         self._started.clear()
         self._ended.clear()
-        self._shell.take(TasksChanged(self._clock.now(), started, ended))
+        self._shell.handle(TasksChanged(self._clock.now(), started, ended))
 
-    def _perform(self, command: Effect) -> None:
-        kind = type(command)
+    def _perform(self, effect: Effect) -> None:
+        kind = type(effect)
         if kind is SendMessage:
-            self._send(command.envelope)  # type: ignore[union-attr]  # the type is the test
-        elif isinstance(command, LaunchAttempt):
-            until = self._clock.boottime(command.until)
-            self.backend.start(msgspec.structs.replace(command, until=until))
-        elif isinstance(command, KillAttempt):
-            self.backend.stop(command.task, command.attempt, command.grace)
-        elif isinstance(command, ExtendWatchdog):
-            self.backend.guard(self._clock.boottime(command.until))
-        elif isinstance(command, ForgetAttempt):
-            self.backend.forget(command.task, command.attempt)
+            self._send(effect.envelope)  # type: ignore[union-attr]  # the type is the test
+        elif isinstance(effect, LaunchAttempt):
+            until = self._clock.to_boottime(effect.until)
+            self.backend.start(msgspec.structs.replace(effect, until=until))
+        elif isinstance(effect, KillAttempt):
+            self.backend.stop(effect.task, effect.attempt, effect.grace)
+        elif isinstance(effect, ExtendWatchdog):
+            self.backend.extend_watchdog(self._clock.to_boottime(effect.until))
+        elif isinstance(effect, ForgetAttempt):
+            self.backend.forget(effect.task, effect.attempt)
         else:
-            raise AssertionError(f"a runner has no effect {command}")
+            raise AssertionError(f"a runner has no effect {effect}")
 
     async def close(self) -> None:
         """Close the backend; tasks go on under their watchdogs."""

@@ -28,7 +28,7 @@ from hanse.live.journal.journal import Journal
 from hanse.model.effects import Effect, JobAccepted, WakeAt
 from hanse.model.events import Event, JobSubmitted, MessageReceived, Tick
 
-UNSAFE_MAX: Final = 50_000
+UNCOMMITTED_MAX: Final = 50_000
 """Events whose write has not returned. Above half of it the shell turns new requests away; at the whole it
 drops messages (their senders repeat them)."""
 SNAPSHOT_EVENTS: Final = 50_000
@@ -39,57 +39,57 @@ written when as many bytes of records have come, so snapshots at most double the
 reads that state anyway."""
 QUICK_SECONDS: Final = 0.002
 """Longest duration of a fast write."""
-DOUBT_FEW: Final = 8.0
+SLOW_DISK_SCORE: Final = 8.0
 """Score from which the second thread writes. A slow write adds to the score as many fast writes as it took, a
 fast write subtracts one. So a disk that is always slow, or that stalls, gets the thread; a process that is
 not scheduled now and then does not, because the thread would wait as long, and twice."""
-DOUBT_MAX: Final = 64.0
-DOUBT_FIRST: Final = 10.0
+SLOW_DISK_SCORE_MAX: Final = 64.0
+SLOW_DISK_SCORE_FIRST: Final = 10.0
 """Score at the start, when nothing is known of the disk."""
-FEW_EVENTS: Final = 32
+INLINE_EVENTS_MAX: Final = 32
 """Number of events up to which the loop writes them itself."""
 LAZY_SECONDS: Final = 0.05
 """Seconds that an event without effects may wait for others to share its write."""
 CHECK_EVENTS: Final = 10_000
 """Events between two checks of the machine's invariants."""
-ASK_SECONDS: Final = 0.001
+THREAD_CLOCK_SECONDS: Final = 0.001
 """Seconds between two readings of the thread's clock: the largest error of ``longest_seconds``."""
-ROOM_SECONDS: Final = 1.0
+DISK_FULL_RETRY_SECONDS: Final = 1.0
 """Seconds until a write that found the disk full is tried again."""
 
 log = logging.getLogger(__name__)
 
-Perform = Callable[[Effect], None]
-Fail = Callable[[BaseException], None]
-Told = Callable[[int, Event, list[Effect]], None]
+EffectHandler = Callable[[Effect], None]
+FailureHandler = Callable[[BaseException], None]
+EventListener = Callable[[int, Event, list[Effect]], None]
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class Shell:
     """Shell of a machine without a journal: a runner, which rebuilds its state from its backend."""
 
-    def __init__(self, machine: Machine, clock: Clock, perform: Perform) -> None:
+    def __init__(self, machine: Machine, clock: Clock, perform: EffectHandler) -> None:
         self.machine = machine
         self.clock = clock
         self.loop = asyncio.get_running_loop()
         self._perform = perform
-        self._wakes: list[int] = []
+        self._wake_times: list[int] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
         self.closed = False
 
-    def take(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         """Let the machine handle an event, and perform its effects."""
         if not self.closed:
             self.perform(self.machine.handle(event))
 
-    def perform(self, commands: list[Effect]) -> None:
+    def perform(self, effects: list[Effect]) -> None:
         """Perform the machine's effects, in order."""
-        for command in commands:
-            if type(command) is WakeAt:
-                self._wake_at(command.at)
+        for effect in effects:
+            if type(effect) is WakeAt:
+                self._wake_at(effect.at)
             else:
-                self._perform(command)
+                self._perform(effect)
 
     def close(self) -> None:
         """Accept no more events."""
@@ -98,29 +98,29 @@ class Shell:
             self._timer.cancel()
 
     def _wake_at(self, at: int) -> None:
-        if not self._wakes or at < self._wakes[0]:
-            heappush(self._wakes, at)
-            self._arm(at)
-        elif at not in self._wakes:
-            heappush(self._wakes, at)
+        if not self._wake_times or at < self._wake_times[0]:
+            heappush(self._wake_times, at)
+            self._arm_timer(at)
+        elif at not in self._wake_times:
+            heappush(self._wake_times, at)
 
-    def _arm(self, at: int) -> None:
+    def _arm_timer(self, at: int) -> None:
         if self._timer is not None:
             self._timer.cancel()
         delay = max(at - self.clock.now(), 0) / 1_000_000
-        self._timer = self.loop.call_later(delay, self._tick)
+        self._timer = self.loop.call_later(delay, self._on_timer)
 
-    def _tick(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         now = self.clock.now()
         due = False
-        while self._wakes and self._wakes[0] <= now:
-            heappop(self._wakes)
+        while self._wake_times and self._wake_times[0] <= now:
+            heappop(self._wake_times)
             due = True
         if due:
-            self.take(Tick(now))
-        if self._wakes and self._timer is None and not self.closed:
-            self._arm(self._wakes[0])
+            self.handle(Tick(now))
+        if self._wake_times and self._timer is None and not self.closed:
+            self._arm_timer(self._wake_times[0])
 
 
 class JournalledShell(Shell):
@@ -130,24 +130,24 @@ class JournalledShell(Shell):
         self,
         machine: Machine,
         clock: Clock,
-        perform: Perform,
+        perform: EffectHandler,
         journal: Journal,
-        fail: Fail,
-        told: Told | None = None,
+        fail: FailureHandler,
+        on_durable: EventListener | None = None,
         digests: Path | None = None,
     ) -> None:
         super().__init__(machine, clock, perform)
         self.journal = journal
         self._fail = fail
-        self._told = told
+        self._on_durable = on_durable
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="journal")
-        self._unsafe: deque[tuple[int, Event, list[Effect]]] = deque()
+        self._uncommitted: deque[tuple[int, Event, list[Effect]]] = deque()
         self._committing = False
-        self._doubt = DOUBT_FIRST
+        self._slow_disk_score = SLOW_DISK_SCORE_FIRST
         """Score of slow writes; see ``SLOW_DISK_SCORE``."""
         self.disk_full = False
         """True while the latest write found the disk full."""
-        self.filled: Callable[[], None] = lambda: None
+        self.on_disk_full: Callable[[], None] = lambda: None
         """Called when ``disk_full`` becomes true."""
         self._commit_timer: asyncio.Handle | None = None
         self._commit_soon = False
@@ -158,58 +158,58 @@ class JournalledShell(Shell):
         must not replay more each time."""
         self._snapshot_bytes_due = max(SNAPSHOT_BYTES, journal.snapshot_bytes)
         self._check_due = journal.position + CHECK_EVENTS
-        self.snapshot_allowed: Callable[[], int] = lambda: journal.durable
+        self.snapshot_limit: Callable[[], int] = lambda: journal.durable
         """Return the highest position at which a snapshot may be made: at a broker, the read model's
         position."""
         self._pending_snapshot: tuple[int, bytes] | None = None
-        self._asked_at = self._used = 0.0
+        self._thread_time_at = self._thread_time = 0.0
         """Time and value of the latest reading of the thread's clock, in seconds."""
-        self.longest = 0.0
+        self.longest_seconds = 0.0
         """Most processor time, in seconds, that one event, snapshot or check has blocked the loop."""
         self._digests = digests.open("ab") if digests is not None else None
         self._submissions: dict[int, int] = {}
         """Submission requests not on disk yet, with their positions."""
-        self.performed: Callable[[], None] = lambda: None
+        self.on_performed: Callable[[], None] = lambda: None
         """Called when all effects that a write allows are performed: outgoing messages may be sent."""
-        self.promised: Callable[[int], None] = lambda _: None
+        self.on_early_acceptance: Callable[[int], None] = lambda _: None
         """Called with the position when an event that is not on disk yet makes a job accepted."""
 
     @property
     def busy(self) -> bool:
         """True if the disk is so far behind that new requests should be turned away."""
-        return self.disk_full or len(self._unsafe) * 2 > UNSAFE_MAX
+        return self.disk_full or len(self._uncommitted) * 2 > UNCOMMITTED_MAX
 
     @property
     def full(self) -> bool:
         """True if no event may be accepted until the disk has caught up."""
-        return len(self._unsafe) >= UNSAFE_MAX or self.journal.is_crowded
+        return len(self._uncommitted) >= UNCOMMITTED_MAX or self.journal.is_half_full
 
-    def take(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         """Let the machine handle an event, then append the event; its effects wait until it is on disk."""
         if self.closed:
             return
         record = _encode(event)
-        self.journal.ensure_room(len(record))  # an event that cannot be journalled must not be handled
-        begun = self._begin()
+        self.journal.check_append(len(record))  # an event that cannot be journalled must not be handled
+        begun = self._start_timing()
         try:
-            commands = self.machine.handle(event)
+            effects = self.machine.handle(event)
         except BaseException as error:
             # A bug of ours: the state cannot be trusted any more, and the event must not come back with
             # the journal. It had no effects.
             self._fail(error)
             self.close()
             raise
-        self._note_time(begun)
+        self._stop_timing(begun)
         position = self.journal.append(record)
-        self._unsafe.append((position, event, commands))
+        self._uncommitted.append((position, event, effects))
         if type(event) is JobSubmitted:
             self._submissions[event.request] = position
         elif type(event) is MessageReceived:
-            self._accept_early(position, commands)
+            self._accept_early(position, effects)
         silent = True
-        for command in commands:
-            if type(command) is WakeAt:
-                self._wake_at(command.at)  # at once: it is local, and a tick is an event of its own
+        for effect in effects:
+            if type(effect) is WakeAt:
+                self._wake_at(effect.at)  # at once: it is local, and a tick is an event of its own
             else:
                 silent = False
         if not self._committing:
@@ -217,17 +217,17 @@ class JournalledShell(Shell):
             # effects can wait longer: if a crash loses it, it never came.
             self._commit_within(LAZY_SECONDS if silent else 0.0)
 
-    def _accept_early(self, position: int, commands: list[Effect]) -> None:
+    def _accept_early(self, position: int, effects: list[Effect]) -> None:
         """Answer a submitter at once when the standby has the job. The job is on the standby's disk and,
         since before it was sent there, on this one. The acknowledgement need not be durable: after a crash
         this broker asks again. The write is requested later, so the answer leaves first (see
         ``RequestBatch.wait``)."""
-        for command in commands:
-            if type(command) is JobAccepted and command.request not in self._submissions:
-                self._perform(command)  # and again when this event is durable, which changes nothing
-                self.promised(position)
+        for effect in effects:
+            if type(effect) is JobAccepted and effect.request not in self._submissions:
+                self._perform(effect)  # and again when this event is durable, which changes nothing
+                self.on_early_acceptance(position)
 
-    async def safe(self) -> None:
+    async def wait_durable(self) -> None:
         """Wait until all events handled so far are on disk."""
         if self.journal.durable < self.journal.position:
             waiter: asyncio.Future[None] = self.loop.create_future()
@@ -251,119 +251,121 @@ class JournalledShell(Shell):
         if self.closed:
             return
         self._committing = True
-        if self._doubt >= DOUBT_FEW or len(self._unsafe) > FEW_EVENTS:
-            self._pool.submit(self._write).add_done_callback(self._from_thread)
+        if self._slow_disk_score >= SLOW_DISK_SCORE or len(self._uncommitted) > INLINE_EVENTS_MAX:
+            self._pool.submit(self._write).add_done_callback(self._on_thread_done)
             return
         try:
             durable, seconds = self._write()
         except JournalFull as error:
-            self._await_room(error)
+            self._wait_for_disk_space(error)
             return
         except BaseException as error:
             self._fail(error)  # first: a broken disk may not even close
             self.close()
             raise
-        self._committed(durable, seconds)
+        self._on_committed(durable, seconds)
 
     def _write(self) -> tuple[int, float]:
         """Write and sync; return the last durable position and the seconds that it took."""
         begun = time.monotonic()
         return self.journal.commit(), time.monotonic() - begun
 
-    def _from_thread(self, future: "Future[tuple[int, float]]") -> None:
+    def _on_thread_done(self, future: "Future[tuple[int, float]]") -> None:
         try:
-            self.loop.call_soon_threadsafe(self._written, future)
+            self.loop.call_soon_threadsafe(self._on_written, future)
         except RuntimeError:  # the loop is closed: the daemon has ended
             return
 
-    def _written(self, future: "Future[tuple[int, float]]") -> None:
+    def _on_written(self, future: "Future[tuple[int, float]]") -> None:
         if self.closed:
             return
         error = future.exception()
         if isinstance(error, JournalFull):
-            self._await_room(error)
+            self._wait_for_disk_space(error)
             return
         if error is not None:
             self._fail(error)  # first: a broken disk may not even close
             self.close()
             return
-        self._committed(*future.result())
+        self._on_committed(*future.result())
 
-    def _await_room(self, error: JournalFull) -> None:
+    def _wait_for_disk_space(self, error: JournalFull) -> None:
         """Perform nothing until the full disk has space, and try the write again.
 
         Events accepted meanwhile wait with the rest, ``UNCOMMITTED_MAX`` at most.
         """
         if not self.disk_full:
             self.disk_full = True
-            self.filled()
+            self.on_disk_full()
             log.error("the disk is full; waiting for free space: %s", error)
-        self._commit_timer = self.loop.call_later(ROOM_SECONDS, self._commit)
+        self._commit_timer = self.loop.call_later(DISK_FULL_RETRY_SECONDS, self._commit)
 
-    def _tick(self) -> None:
+    def _on_timer(self) -> None:
         """Delay the tick while no event may be accepted."""
         if self.full:
-            self._timer = self.loop.call_later(ROOM_SECONDS, self._tick)
+            self._timer = self.loop.call_later(DISK_FULL_RETRY_SECONDS, self._on_timer)
         else:
-            super()._tick()
+            super()._on_timer()
 
-    def _committed(self, durable: int, seconds: float) -> None:
+    def _on_committed(self, durable: int, seconds: float) -> None:
         """Perform the effects of all events up to a durable position."""
-        self._judge_disk(seconds)
+        self._update_disk_score(seconds)
         if self.disk_full:
             self.disk_full = False
             log.warning("the disk has free space again; everything goes on")
-        unsafe = self._unsafe
-        safe: list[tuple[int, Event, list[Effect]]] = []
-        while unsafe and unsafe[0][0] <= durable:
-            safe.append(unsafe.popleft())
-            position, event, commands = safe[-1]
+        uncommitted = self._uncommitted
+        committed: list[tuple[int, Event, list[Effect]]] = []
+        while uncommitted and uncommitted[0][0] <= durable:
+            committed.append(uncommitted.popleft())
+            position, event, effects = committed[-1]
             if self._digests is not None:
-                self._digests.write(b"%d %08x\n" % (position, zlib.crc32(_encode(commands))))
+                self._digests.write(b"%d %08x\n" % (position, zlib.crc32(_encode(effects))))
             if type(event) is JobSubmitted:
                 del self._submissions[event.request]
-            for command in commands:
-                if type(command) is not WakeAt:
-                    self._perform(command)
-        self.performed()
-        if self._told is not None:
-            for position, event, commands in safe:
-                self._told(position, event, commands)
+            for effect in effects:
+                if type(effect) is not WakeAt:
+                    self._perform(effect)
+        self.on_performed()
+        if self._on_durable is not None:
+            for position, event, effects in committed:
+                self._on_durable(position, event, effects)
         while self._waiters and self._waiters[0][0] <= durable:
             waiter = self._waiters.popleft()[1]
             if not waiter.done():
                 waiter.set_result(None)
         self._committing = False
-        if unsafe:
+        if uncommitted:
             self._commit_within(0.0)
-        self._keep_house()
+        self._maintain()
 
-    def _judge_disk(self, seconds: float) -> None:
+    def _update_disk_score(self, seconds: float) -> None:
         """Decide from the duration of a write which thread does the next ones."""
         if seconds > QUICK_SECONDS:
-            self._doubt = min(self._doubt + seconds / QUICK_SECONDS, DOUBT_MAX)
+            self._slow_disk_score = min(self._slow_disk_score + seconds / QUICK_SECONDS, SLOW_DISK_SCORE_MAX)
         else:
-            self._doubt = max(self._doubt - 1.0, 0.0)
+            self._slow_disk_score = max(self._slow_disk_score - 1.0, 0.0)
 
-    def _begin(self) -> float:
+    def _start_timing(self) -> float:
         """Return the time now, in seconds. Reading the thread's own clock is expensive, so it is read only
         now and then; elapsed time is an upper bound of processor time."""
         now = time.perf_counter()
-        if now - self._asked_at > ASK_SECONDS:
-            self._asked_at, self._used = now, time.thread_time()
+        if now - self._thread_time_at > THREAD_CLOCK_SECONDS:
+            self._thread_time_at, self._thread_time = now, time.thread_time()
         return now
 
-    def _note_time(self, begun: float) -> None:
+    def _stop_timing(self, begun: float) -> None:
         took = time.perf_counter() - begun
-        if took > self.longest:
-            self.longest = max(self.longest, min(took, time.thread_time() - self._used))
+        if took > self.longest_seconds:
+            self.longest_seconds = max(
+                self.longest_seconds, min(took, time.thread_time() - self._thread_time)
+            )
 
-    def _keep_house(self) -> None:
-        begun = self._begin()
-        self._keep_up()
-        self._note_time(begun)
+    def _maintain(self) -> None:
+        begun = self._start_timing()
+        self._check_and_snapshot()
+        self._stop_timing(begun)
 
-    def _keep_up(self) -> None:
+    def _check_and_snapshot(self) -> None:
         position = self.journal.position
         if position >= self._check_due:
             self._check_due = position + CHECK_EVENTS
@@ -376,11 +378,13 @@ class JournalledShell(Shell):
             self._pending_snapshot = (position, state)
         if self._pending_snapshot is not None:
             at, state = self._pending_snapshot
-            if at <= self.journal.durable and at <= self.snapshot_allowed():
+            if at <= self.journal.durable and at <= self.snapshot_limit():
                 self._pending_snapshot = None
-                self._pool.submit(self.journal.snapshot, at, state).add_done_callback(self._snapshot_taken)
+                self._pool.submit(self.journal.snapshot, at, state).add_done_callback(
+                    self._on_snapshot_written
+                )
 
-    def _snapshot_taken(self, future: "Future[None]") -> None:
+    def _on_snapshot_written(self, future: "Future[None]") -> None:
         error = future.exception()
         if isinstance(error, JournalFull):
             log.warning("no snapshot was made: %s", error)  # the journal has all events

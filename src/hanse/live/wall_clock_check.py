@@ -14,59 +14,59 @@ from hanse.model.ids import SECOND
 from hanse.security.certificate_fields import Certificate
 from hanse.security.wall_time import wall_now
 
-LOOK_SECONDS: Final = 30.0
+CHECK_SECONDS: Final = 30.0
 """Seconds between two checks."""
-APART_MAX: Final = 60 * SECOND
+CLOCK_STEP_MAX: Final = 60 * SECOND
 """Step of the clock, in microseconds, up to which nothing is logged."""
 log: Final = logging.getLogger(__name__)
 
 
-def steady_now() -> int:
+def boottime_now() -> int:
     """Return microseconds of a clock that nobody sets, and that runs while the machine sleeps."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000
 
 
-class WallWatch:
+class WallClockCheck:
     """Check whether the wall clock was set, or contradicts the member's own certificate."""
 
     def __init__(
         self,
         certificate: Callable[[], Certificate],
         wall: Callable[[], int] = wall_now,
-        steady: Callable[[], int] = steady_now,
+        steady: Callable[[], int] = boottime_now,
     ) -> None:
         self._read, self._wall, self._steady = certificate, wall, steady
         self._certificate = certificate()
-        self._apart = wall() - steady()
-        self._told = ""
+        self._offset = wall() - steady()
+        self._last_problem = ""
 
-    def look(self) -> list[str]:
+    def check(self) -> list[str]:
         """Return new findings as sentences, each once."""
-        found = []
+        sentences = []
         wall = self._wall()
-        apart = wall - self._steady()
-        step, self._apart = apart - self._apart, apart
-        if abs(step) > APART_MAX:
+        offset = wall - self._steady()
+        step, self._offset = offset - self._offset, offset
+        if abs(step) > CLOCK_STEP_MAX:
             way = "forward" if step > 0 else "back"
-            found.append(f"the clock of this machine was set {way} by {abs(step) // SECOND} s")
-        doubt = _doubt(self._certificate, wall)
-        if doubt:
+            sentences.append(f"the clock of this machine was set {way} by {abs(step) // SECOND} s")
+        problem = _certificate_problem(self._certificate, wall)
+        if problem:
             self._certificate = self._read()  # it may have been renewed
-            doubt = _doubt(self._certificate, wall)
-        if doubt and doubt != self._told:
-            found.append(doubt)
-        self._told = doubt
-        return found
+            problem = _certificate_problem(self._certificate, wall)
+        if problem and problem != self._last_problem:
+            sentences.append(problem)
+        self._last_problem = problem
+        return sentences
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Check for as long as the daemon lives."""
         while True:
-            for sentence in self.look():
+            for sentence in self.check():
                 log.warning("%s", sentence)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
 
 
-def _doubt(certificate: Certificate, wall: int) -> str:
+def _certificate_problem(certificate: Certificate, wall: int) -> str:
     if wall < certificate.not_before:
         return (
             "by the clock of this machine the certificate of this member is not valid yet, so the clock is "

@@ -11,27 +11,27 @@ import msgspec
 from hanse.core.warden.warden import Warden
 from hanse.live.backends.factory import make_backend
 from hanse.live.backends.interface import Backend
-from hanse.live.config.config_history import WardenSettings, objection, settings_of
-from hanse.live.config.home_permissions import elsewhere_problem
-from hanse.live.config.league import ClusterEntry, League
-from hanse.live.config.node_discovery import take_stock
-from hanse.live.daemon import Daemon, peer_of
+from hanse.live.config.config_history import WardenSettings, member_settings, settings_problem
+from hanse.live.config.home_permissions import backend_directory_problem
+from hanse.live.config.league import ClusterEntry, LeagueConfig
+from hanse.live.config.node_discovery import discover_nodes
+from hanse.live.daemon import Daemon, make_peer
 from hanse.live.disk_guard import DiskGuard
-from hanse.live.disk_space import DiskSpace
-from hanse.live.high_water_mark import end_reached, keep_reached
-from hanse.live.history_check import ABOUT_THE_PAST, Recollection
-from hanse.live.http.cluster_api import ClusterDoor
-from hanse.live.http.server import Door
+from hanse.live.disk_space import DiskSpaceCheck
+from hanse.live.high_water_mark import keep_high_water_mark, write_final_high_water_mark
+from hanse.live.history_check import HISTORY_MESSAGES, HistoryCheck
+from hanse.live.http.cluster_api import ClusterApi
+from hanse.live.http.server import HttpsServer
 from hanse.live.journal.errors import RecordTooLarge
-from hanse.live.membership.membership import Membership
+from hanse.live.membership.membership import LeagueFileSync
 from hanse.live.recovery import recover
 from hanse.live.rpc.peer_permissions import Peer
-from hanse.live.rpc.validation_context import Limits, warden_limits
+from hanse.live.rpc.validation_context import ValidationContext, warden_validation_context
 from hanse.live.runner_host import RunnerHost
 from hanse.live.shell import JournalledShell
-from hanse.live.telemetry.json_logs import fields
+from hanse.live.telemetry.json_logs import log_fields
 from hanse.live.telemetry.metrics_endpoint import metrics_route
-from hanse.live.telemetry.warden_metrics import WardenWatch
+from hanse.live.telemetry.warden_metrics import WardenMetrics
 from hanse.model.effects import Effect, RecordDecision, SendMessage
 from hanse.model.events import Booted, MessageReceived
 from hanse.model.messages import Envelope
@@ -45,7 +45,7 @@ class WardenDaemon(Daemon):
     """Process of one cluster's warden, with the runner of the nodes on its machine."""
 
     def __init__(
-        self, home: Path, league: League, name: str, digests: bool = False, founding: bool = False
+        self, home: Path, league: LeagueConfig, name: str, digests: bool = False, founding: bool = False
     ) -> None:
         self.entry = league.cluster(name)
         identity = Identity(league.name, Role.WARDEN, name)
@@ -54,26 +54,26 @@ class WardenDaemon(Daemon):
         self._founding = founding
         self.machine: Warden
         self.shell: JournalledShell | None = None
-        self.host: RunnerHost | None = None
+        self.runner_host: RunnerHost | None = None
 
     def peers(self) -> Mapping[str, Peer]:
         """Return every broker, and the runners on other machines."""
         league = self.league
         brokers = {
-            entry.name: peer_of(league, Role.BROKER, entry.name, entry.address)
+            entry.name: make_peer(league, Role.BROKER, entry.name, entry.address)
             for entry in league.serving_brokers
         }
         runners = {
-            entry.name: peer_of(league, Role.RUNNER, entry.name, entry.address)
+            entry.name: make_peer(league, Role.RUNNER, entry.name, entry.address)
             for entry in self.entry.runners
         }
         return {**brokers, **runners}
 
-    def make_limits(self) -> Limits:
+    def make_validation_context(self) -> ValidationContext:
         """Return the context that the configuration gives."""
-        return warden_limits(self.league.warden_config(self.identity.name))
+        return warden_validation_context(self.league.warden_config(self.identity.name))
 
-    def _know(self, entry: ClusterEntry) -> None:
+    def _set_entry(self, entry: ClusterEntry) -> None:
         """Use the cluster with the nodes that were discovered."""
         if entry is self.entry:
             return
@@ -81,92 +81,107 @@ class WardenDaemon(Daemon):
         self.league = msgspec.structs.replace(self.league, clusters=others)
         self.entry = entry
         config = self.league.warden_config(entry.name)
-        self.limits.nodes, self.limits.runners = len(config.nodes), warden_limits(config).runners
+        self.validation_context.nodes, self.validation_context.runners = (
+            len(config.nodes),
+            warden_validation_context(config).runners,
+        )
 
     async def start(self) -> None:
         """Recover from disk, reconcile with the backend, start the HTTPS server, then begin to take part."""
-        self._know(await take_stock(self.entry, self.directory))
+        self._set_entry(await discover_nodes(self.entry, self.directory))
         settings = WardenSettings(self.league.warden_config(self.identity.name))
-        recovered = recover(self.directory, settings, progress=self.report.replayed)
+        recovered = recover(self.directory, settings, on_progress=self.start_report.report_replayed)
         assert isinstance(recovered.machine, Warden)
         self.machine = recovered.machine
-        log.info("recovered", extra=fields(replayed=recovered.replayed, cut=recovered.cut))
+        log.info("recovered", extra=log_fields(replayed=recovered.replayed, cut=recovered.cut_bytes))
         clock = recovered.clock
-        self.limits.clock = clock.now
-        self.watch = watch = WardenWatch(self, self.machine, self.entry, recovered.journal)
+        self.validation_context.clock = clock.now
+        self.metrics = metrics = WardenMetrics(self, self.machine, self.entry, recovered.journal)
         self.shell = shell = JournalledShell(
-            self.machine, clock, self._perform, recovered.journal, self.fail, watch.told, self._digests
+            self.machine,
+            clock,
+            self._perform,
+            recovered.journal,
+            self.fail,
+            metrics.on_event_durable,
+            self._digests,
         )
-        shell.performed = self.wire.flush
-        watch.journal.longest = lambda: shell.longest
+        shell.on_performed = self.transport.flush
+        metrics.journal.longest_event = lambda: shell.longest_seconds
         witnesses = () if self._founding else self.peers()
-        self._past = past = Recollection(self.directory, self.machine.links, witnesses, self.wire.send)
-        self.receivers[self.identity.name] = past.hear
-        await self.wire.listen(self.address.host, self.address.port)
-        await past.ask()
-        self.receivers[self.identity.name] = self._receive
-        self.chore(past.keep())
-        shell.take(Booted(clock.now(), self.machine.epoch + 1, secrets.randbits(SEED_BITS)))
+        self._history_check = history_check = HistoryCheck(
+            self.directory, self.machine.links, witnesses, self.transport.send
+        )
+        self.receivers[self.identity.name] = history_check.on_message_before_start
+        await self.transport.listen(self.address.host, self.address.port)
+        await history_check.ask()
+        self.receivers[self.identity.name] = self._on_message
+        self.run_in_background(history_check.keep_asking())
+        shell.handle(Booted(clock.now(), self.machine.epoch + 1, secrets.randbits(SEED_BITS)))
         runner = self.entry.own_runner
         backend: Backend | None = None
         if any(node.runner == runner for node in self.entry.nodes):
             backend = make_backend(self.entry, self.directory)
-            watch.tasks_room = lambda: getattr(backend, "room", None)
+            metrics.tasks_room = lambda: getattr(backend, "disk_space", None)
             config = self.league.runner_config(self.entry, runner)
-            self.host = RunnerHost(config, backend, clock, self.directory, self.send)
-            self.receivers[runner] = self.host.receive
-            await self.host.start()
-        membership = Membership(self, self._objection, self._unfinished, self.machine.shards)
-        watch.league_file = membership.seen
-        door = ClusterDoor(self, self.entry, self.machine, shell, backend, membership)
-        application = door.application()
-        application.router.routes.append(metrics_route(watch, self.count))
-        self.door = Door(watch.door.around(application), self.credentials)
-        await self.door.listen(self.door_address)
-        self.chore(door.revocations.keep())
-        self.chore(keep_reached(self.directory, recovered.journal))
-        self.chore(membership.keep())
-        self.chore(DiskGuard(self.machine, shell, DiskSpace(self.directory)).keep())
+            self.runner_host = RunnerHost(config, backend, clock, self.directory, self.send)
+            self.receivers[runner] = self.runner_host.on_message
+            await self.runner_host.start()
+        league_files = LeagueFileSync(
+            self, self._settings_problem, self._count_unfinished, self.machine.shards
+        )
+        metrics.league_file_state = league_files.monitoring_summary
+        api = ClusterApi(self, self.entry, self.machine, shell, backend, league_files)
+        application = api.application()
+        application.router.routes.append(metrics_route(metrics, self.count))
+        self.server = HttpsServer(metrics.http.wrap(application), self.credentials)
+        await self.server.listen(self.server_address)
+        self.run_in_background(api.revocations.run())
+        self.run_in_background(keep_high_water_mark(self.directory, recovered.journal))
+        self.run_in_background(league_files.run())
+        self.run_in_background(DiskGuard(self.machine, shell, DiskSpaceCheck(self.directory)).run())
 
-    def _unfinished(self) -> int:
+    def _count_unfinished(self) -> int:
         """Count attempts that run, and ends that their broker has not acknowledged."""
         return self.machine.attempts + len(self.machine.attempt_tracker.unacked_ends)
 
-    def _objection(self, league: League) -> str:
-        problem = elsewhere_problem(league, self.identity.name)
+    def _settings_problem(self, league: LeagueConfig) -> str:
+        problem = backend_directory_problem(league, self.identity.name)
         if problem is not None:
             return problem
         if not league.cluster(self.identity.name).nodes:
             return ""  # the backend reports the nodes when the warden starts
-        return objection(self.machine, settings_of(league, self.identity.name))
+        return settings_problem(self.machine, member_settings(league, self.identity.name))
 
     async def close(self) -> None:
         """Close the HTTPS server first and the journal last. Tasks go on."""
         await super().close()
-        if self.host is not None:
-            await self.host.close()
+        if self.runner_host is not None:
+            await self.runner_host.close()
         if self.shell is not None:
             self.shell.close()
-            end_reached(self.directory, self.shell.journal)
+            write_final_high_water_mark(self.directory, self.shell.journal)
 
-    def _receive(self, envelope: Envelope) -> None:
+    def _on_message(self, envelope: Envelope) -> None:
         shell = self.shell
         assert shell is not None
-        past = self._past
-        if (past.unheard or type(envelope.body) in ABOUT_THE_PAST) and past.keeps(envelope):
+        history_check = self._history_check
+        if (history_check.unanswered or type(envelope.body) in HISTORY_MESSAGES) and history_check.intercept(
+            envelope
+        ):
             return
         if shell.full:
             self.count("dropped_disk_behind")
             return
         try:
-            shell.take(MessageReceived(shell.clock.now(), envelope))
+            shell.handle(MessageReceived(shell.clock.now(), envelope))
         except RecordTooLarge as error:  # no member sends such a message
             self.count("dropped_too_large")
-            log.warning("dropped a message: %s", error, extra=fields(source=envelope.source))
+            log.warning("dropped a message: %s", error, extra=log_fields(source=envelope.source))
 
-    def _perform(self, command: Effect) -> None:
-        if type(command) is SendMessage:
-            if command.envelope.target not in self._past.unheard:
-                self.send(command.envelope)
+    def _perform(self, effect: Effect) -> None:
+        if type(effect) is SendMessage:
+            if effect.envelope.target not in self._history_check.unanswered:
+                self.send(effect.envelope)
         else:
-            assert type(command) is RecordDecision, f"a warden has no effect {command}"
+            assert type(effect) is RecordDecision, f"a warden has no effect {effect}"

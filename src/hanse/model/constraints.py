@@ -279,7 +279,7 @@ def normalise(constraint: Constraint) -> Constraint:
         case Compare(attribute, ">", bound) if bound < NUMBER_MAX:
             return Compare(attribute, ">=", bound + 1)
         case Not(term):
-            return _opposite(normalise(term))
+            return _negate(normalise(term))
         case All(terms):
             flat = _flatten(tuple(normalise(term) for term in terms), All)
             if NEVER in flat:
@@ -302,7 +302,7 @@ def _one_of(attribute: str, values: tuple[Value, ...]) -> Constraint:
     return In(attribute, tuple(kept[key] for key in sorted(kept))) if kept else NEVER
 
 
-def _opposite(term: Constraint) -> Constraint:
+def _negate(term: Constraint) -> Constraint:
     """Return ``Not(term)`` for a normal ``term``, without double negation."""
     if isinstance(term, Not):
         return term.term

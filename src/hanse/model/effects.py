@@ -70,7 +70,7 @@ class TasksSettled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     outcome: Outcome
     count: int
 
-    def each(self) -> list[TaskSettled]:
+    def expand(self) -> list[TaskSettled]:
         """Return one effect per task."""
         return [TaskSettled(TaskId(self.task + at), self.attempt, self.outcome) for at in range(self.count)]
 

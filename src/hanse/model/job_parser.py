@@ -101,7 +101,7 @@ _RECORD_TO_USER: Final = (
 """Patterns that translate fields of the records to names of the user's form."""
 _Spans = tuple[tuple[str, tuple[int, int]], ...]
 """Custom resources by name, each with its minimum and maximum."""
-_NO_COMMAND: Final = Program(())
+_NO_PROGRAM: Final = Program(())
 _CLASS: Final = choice_reader(JobClass)
 _UNREACHABLE: Final = choice_reader(UnreachablePolicy)
 _ON_LOSS: Final = choice_reader(OnLoss)
@@ -124,8 +124,8 @@ def parse_job_form(data: object) -> JobSpec | tuple[Problem, ...]:
     if fields is None:
         return problems.to_list()
     grouped = fields.has_field("groups")
-    groups = _groups(fields, problems) if grouped else (_only_group(fields, problems),)
-    spec = _job(fields, groups)
+    groups = _read_groups(fields, problems) if grouped else (_read_only_group(fields, problems),)
+    spec = _read_job(fields, groups)
     if problems:
         return problems.to_list()
     found = check_job(spec)
@@ -139,8 +139,8 @@ def _user_path(path: str, grouped: bool) -> str:
     return path if grouped else path.removeprefix("groups[0].")
 
 
-def _job(fields: FieldReader, groups: tuple[TaskGroup, ...]) -> JobSpec:
-    allow, deny, prefer = _clusters(fields)
+def _read_job(fields: FieldReader, groups: tuple[TaskGroup, ...]) -> JobSpec:
+    allow, deny, prefer = _read_clusters(fields)
     return JobSpec(
         groups=groups,
         name=fields.read("name", read_text, "job"),
@@ -158,13 +158,13 @@ def _job(fields: FieldReader, groups: tuple[TaskGroup, ...]) -> JobSpec:
         clusters_forbidden=deny,
         data=prefer,
         labels=fields.read("labels", read_texts, ()),
-        after=fields.read("after", _jobs, ()),
+        after=fields.read("after", _read_jobs, ()),
         client_id=fields.read("client_id", read_text, ""),
         trace=fields.read("trace", read_trace, ""),
     )
 
 
-def _clusters(fields: FieldReader) -> tuple[tuple[str, ...], ...]:
+def _read_clusters(fields: FieldReader) -> tuple[tuple[str, ...], ...]:
     """Read allowed, forbidden and preferred clusters."""
     if not fields.has_field("clusters"):
         return (), (), ()
@@ -176,11 +176,11 @@ def _clusters(fields: FieldReader) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def _jobs(value: object, field: str) -> tuple[JobId, ...] | Problem:
-    return read_list(value, field, _job_number)
+def _read_jobs(value: object, field: str) -> tuple[JobId, ...] | Problem:
+    return read_list(value, field, _read_job_number)
 
 
-def _job_number(value: object, field: str) -> JobId | Problem:
+def _read_job_number(value: object, field: str) -> JobId | Problem:
     job = parse_job(value) if isinstance(value, str) else None
     return (
         Problem(field, f'a job is written as its id, such as "1-7", not {describe_value(value)}')
@@ -189,16 +189,16 @@ def _job_number(value: object, field: str) -> JobId | Problem:
     )
 
 
-def _only_group(fields: FieldReader, problems: ProblemList) -> TaskGroup:
+def _read_only_group(fields: FieldReader, problems: ProblemList) -> TaskGroup:
     """Read the short form: the group's fields stand at the top, and the name is the job's."""
     if fields.has_field("needs"):
         problems.add(
             "needs", "this names other groups of the job, and there are none; write them under 'groups'"
         )
-    return _group(fields, "main", _trace_environment(fields))
+    return _read_group(fields, "main", _trace_environment(fields))
 
 
-def _groups(fields: FieldReader, problems: ProblemList) -> tuple[TaskGroup, ...]:
+def _read_groups(fields: FieldReader, problems: ProblemList) -> tuple[TaskGroup, ...]:
     value = fields.raw_value("groups")
     for key in (*_ASK_FIELDS, "needs"):
         if fields.has_field(key):
@@ -209,12 +209,12 @@ def _groups(fields: FieldReader, problems: ProblemList) -> tuple[TaskGroup, ...]
     if not 1 <= len(value) <= GROUPS_MAX:
         problems.add("groups", f"a job has 1 to {GROUPS_MAX} groups, not {len(value)}")
         return ()
-    above = _command(fields, _trace_environment(fields))
+    inherited = _read_program(fields, _trace_environment(fields))
     groups: list[TaskGroup] = []
     for index, item in enumerate(value):
         group = FieldReader.from_value(item, f"groups[{index}]", _GROUP_FIELDS, problems)
         if group is not None:
-            groups.append(_group(group, group.read("name", read_text, "main"), above))
+            groups.append(_read_group(group, group.read("name", read_text, "main"), inherited))
     return tuple(groups)
 
 
@@ -222,34 +222,34 @@ def _trace_environment(fields: FieldReader) -> Program:
     """Return the initial program of every group: the job's trace as an environment variable. (An invalid
     trace is reported where the job's field is read.)"""
     if not fields.has_field("trace"):
-        return _NO_COMMAND
+        return _NO_PROGRAM
     parent = read_trace(fields.raw_value("trace"), "")
-    return Program((), ((_TRACE_VARIABLE, parent),)) if isinstance(parent, str) else _NO_COMMAND
+    return Program((), ((_TRACE_VARIABLE, parent),)) if isinstance(parent, str) else _NO_PROGRAM
 
 
-def _group(fields: FieldReader, name: str, above: Program) -> TaskGroup:
+def _read_group(fields: FieldReader, name: str, inherited: Program) -> TaskGroup:
     """Read one group; ``inherited`` holds the job's own command, environment and directory."""
-    ask, ask_max = _ask(fields)
+    ask, ask_max = _read_ask(fields)
     return TaskGroup(
         name=name,
         count=fields.read("count", read_integer, 1),
         ask=ask,
         ask_max=None if ask == ask_max else ask_max,
-        speed_up=fields.read("speed_up", _speed_up, None),
-        where=fields.read("where", _where, None),
-        affinity=_affinity(fields),
+        speed_up=fields.read("speed_up", _read_speed_up, None),
+        where=fields.read("where", _read_where, None),
+        affinity=_read_affinity(fields),
         needs=fields.read("needs", read_texts, ()),
         duration=fields.read("duration", parse_duration, None),
-        payload=_payload(fields, above),
+        payload=_read_payload(fields, inherited),
     )
 
 
-def _ask(fields: FieldReader) -> tuple[Resources, Resources]:
+def _read_ask(fields: FieldReader) -> tuple[Resources, Resources]:
     """Read the minimum and maximum of every resource; equal if no range is written."""
     cpu = fields.read("cpus", lambda value, field: parse_range(value, field, parse_cpus), (1_000, 1_000))
     memory = fields.read("memory", lambda value, field: parse_range(value, field, parse_bytes), (0, 0))
     gpu = fields.read("gpus", lambda value, field: parse_range(value, field, parse_whole), (0, 0))
-    custom: _Spans = fields.read("resources", _custom, ())
+    custom: _Spans = fields.read("resources", _read_custom, ())
     least, most = [
         Resources(
             cpu[end], memory[end], gpu[end], tuple([(name, span[end]) for name, span in custom if span[end]])
@@ -259,7 +259,7 @@ def _ask(fields: FieldReader) -> tuple[Resources, Resources]:
     return least, most
 
 
-def _custom(value: object, field: str) -> _Spans | Problem:
+def _read_custom(value: object, field: str) -> _Spans | Problem:
     if not isinstance(value, Mapping):
         return Problem(
             field, f"this is a mapping of names to amounts, such as {{fpga: 1}}, not {describe_value(value)}"
@@ -282,12 +282,12 @@ def _custom(value: object, field: str) -> _Spans | Problem:
     return tuple((name, spans[name]) for name in sorted(spans))
 
 
-def _speed_up(value: object, field: str) -> SpeedUp | Problem:
-    points = read_list(value, field, _point)
+def _read_speed_up(value: object, field: str) -> SpeedUp | Problem:
+    points = read_list(value, field, _read_point)
     return points if isinstance(points, Problem) else SpeedUp(points)
 
 
-def _point(value: object, field: str) -> tuple[int, int, int] | Problem:
+def _read_point(value: object, field: str) -> tuple[int, int, int] | Problem:
     if not isinstance(value, list | tuple) or len(value) != 3:
         return Problem(
             field,
@@ -305,7 +305,7 @@ def _point(value: object, field: str) -> tuple[int, int, int] | Problem:
     return speed if isinstance(speed, Problem) else (cpu, gpu, speed)
 
 
-def _where(value: object, field: str) -> Constraint | Problem:
+def _read_where(value: object, field: str) -> Constraint | Problem:
     if not isinstance(value, str):
         return Problem(field, f"a condition is a text such as 'zone == \"a\"', not {describe_value(value)}")
     constraint = parse_constraint(value)
@@ -316,7 +316,7 @@ def _where(value: object, field: str) -> Constraint | Problem:
     )
 
 
-def _affinity(fields: FieldReader) -> tuple[Affinity, ...]:
+def _read_affinity(fields: FieldReader) -> tuple[Affinity, ...]:
     value, path = fields.raw_value("affinity"), fields.path_of("affinity")
     if value is None:
         return ()
@@ -343,23 +343,23 @@ def _affinity(fields: FieldReader) -> tuple[Affinity, ...]:
     return tuple(wishes)
 
 
-def _payload(fields: FieldReader, above: Program) -> bytes:
+def _read_payload(fields: FieldReader, inherited: Program) -> bytes:
     """Encode the group's program; empty if neither the group nor the job has one."""
-    command = _command(fields, above)
-    if command.argv:
-        return encode_program(command)
+    program = _read_program(fields, inherited)
+    if program.argv:
+        return encode_program(program)
     for key in ("env", "workdir", "secret"):
         if fields.has_field(key) and not fields.has_field("command"):
             fields.problems.add(fields.path_of(key), f"'{key}' is for a command, and there is none")
     return b""
 
 
-def _command(fields: FieldReader, above: Program) -> Program:
+def _read_program(fields: FieldReader, inherited: Program) -> Program:
     """Read the program fields written here; take the others from ``inherited``."""
     here: dict[str, str] = fields.read("env", read_env, {})
     return Program(
-        argv=fields.read("command", read_argv, above.argv),
-        env=tuple(sorted({**dict(above.env), **here}.items())) if here else above.env,
-        workdir=fields.read("workdir", read_argument, above.workdir),
-        secret=fields.read("secret", read_secret, above.secret),
+        argv=fields.read("command", read_argv, inherited.argv),
+        env=tuple(sorted({**dict(inherited.env), **here}.items())) if here else inherited.env,
+        workdir=fields.read("workdir", read_argument, inherited.workdir),
+        secret=fields.read("secret", read_secret, inherited.secret),
     )

@@ -297,7 +297,9 @@ def _check_graph(problems: ProblemList, spec: JobSpec, groups: Sequence[TaskGrou
                 problems.add(
                     f"{path}[{place}]", f"there is no group {describe_value(need)} in this job{hint}"
                 )
-    cycle = _cycle([[first[need] for need in group.needs[:GROUPS_MAX] if need in first] for group in groups])
+    cycle = _find_cycle(
+        [[first[need] for need in group.needs[:GROUPS_MAX] if need in first] for group in groups]
+    )
     if cycle:
         shown = [printable_name(groups[index].name) for index in cycle]
         if len(shown) > _CYCLE_SHOWN_MAX:
@@ -305,7 +307,7 @@ def _check_graph(problems: ProblemList, spec: JobSpec, groups: Sequence[TaskGrou
         problems.add("groups", f"groups must not wait for each other in a cycle: {' -> '.join(shown)}")
 
 
-def _cycle(needs: Sequence[Sequence[int]]) -> list[int]:
+def _find_cycle(needs: Sequence[Sequence[int]]) -> list[int]:
     """Return a cycle of groups, the first one repeated at the end, or nothing; self-loops are found
     elsewhere.
 

@@ -32,20 +32,20 @@ class Program(msgspec.Struct, frozen=True, array_like=True):
     no keys. No task is given the secret itself."""
 
 
-def encode_program(command: Program) -> bytes:
+def encode_program(program: Program) -> bytes:
     """Encode a program as the payload of a group."""
-    if command.secret:
-        return msgspec.msgpack.encode(command)
-    return msgspec.msgpack.encode((command.argv, command.env, command.workdir))
+    if program.secret:
+        return msgspec.msgpack.encode(program)
+    return msgspec.msgpack.encode((program.argv, program.env, program.workdir))
 
 
 def decode_program(payload: bytes) -> Program | None:
     """Decode a payload of ``encode_program``; None for anything else."""
     try:
-        command = _decoder.decode(payload)
+        program = _decoder.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # bad bytes can raise each of them
         return None
-    return command if command.argv else None
+    return program if program.argv else None
 
 
 _decoder = msgspec.msgpack.Decoder(Program)

@@ -53,7 +53,7 @@ Parse = Callable[[object, str], int | Problem]
 
 def parse_cpus(value: object, field: str = "cpus") -> int | Problem:
     """Parse milli-CPUs."""
-    amount = _amount(value, field, _CPU_FORM)
+    amount = _parse_amount(value, field, _CPU_FORM)
     if isinstance(amount, Problem):
         return amount
     number, unit = amount
@@ -73,7 +73,7 @@ def parse_cpus(value: object, field: str = "cpus") -> int | Problem:
 
 def parse_bytes(value: object, field: str = "memory") -> int | Problem:
     """Parse bytes; a part of a byte left over from a larger unit (``"1.1GiB"``) counts as a whole one."""
-    amount = _amount(value, field, _BYTE_FORM)
+    amount = _parse_amount(value, field, _BYTE_FORM)
     if isinstance(amount, Problem):
         return amount
     number, unit = amount
@@ -94,16 +94,16 @@ def parse_bytes(value: object, field: str = "memory") -> int | Problem:
 def parse_duration(value: object, field: str = "duration") -> int | Problem:
     """Parse microseconds, up to ten years."""
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()) is None:
-        return _duration_text(value.replace(" ", ""), field)
-    amount = _amount(value, field, _TIME_FORM)
+        return _parse_duration_text(value.replace(" ", ""), field)
+    amount = _parse_amount(value, field, _TIME_FORM)
     if isinstance(amount, Problem):
         return amount
-    return _time_sum([(amount[0], "s")], value, field)
+    return _sum_times([(amount[0], "s")], value, field)
 
 
 def parse_whole(value: object, field: str = "count") -> int | Problem:
     """Parse a whole number from 0, written as a number or as its digits."""
-    amount = _amount(value, field, _WHOLE_FORM)
+    amount = _parse_amount(value, field, _WHOLE_FORM)
     if isinstance(amount, Problem):
         return amount
     whole = _scale(amount[0], 1) if not amount[1] else None
@@ -112,7 +112,7 @@ def parse_whole(value: object, field: str = "count") -> int | Problem:
 
 def parse_thousandths(value: object, field: str = "speed") -> int | Problem:
     """Parse a plain factor such as 1.8, as thousandths."""
-    amount = _amount(value, field, "this is a number such as 1.8")
+    amount = _parse_amount(value, field, "this is a number such as 1.8")
     if isinstance(amount, Problem):
         return amount
     milli = _scale(amount[0], 1_000) if not amount[1] else None
@@ -141,7 +141,7 @@ def parse_range(value: object, field: str, parse: Parse) -> tuple[int, int] | Pr
     return low, high
 
 
-def _amount(value: object, field: str, form: str) -> tuple[str, str] | Problem:
+def _parse_amount(value: object, field: str, form: str) -> tuple[str, str] | Problem:
     """Split a value into a number in plain decimal digits, and its unit."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return Problem(field, f"{form}, not {describe_value(value)}")
@@ -170,7 +170,7 @@ def _scale(number: str, unit: int, *, up: bool = False) -> int | None:
     return product + 1 if rest else product
 
 
-def _duration_text(text: str, field: str) -> int | Problem:
+def _parse_duration_text(text: str, field: str) -> int | Problem:
     """Parse a text such as ``1h30m``."""
     parts: list[tuple[str, str]] = []
     position = 0
@@ -184,10 +184,10 @@ def _duration_text(text: str, field: str) -> int | Problem:
         position = found.end()
     if not parts:
         return Problem(field, f"{_TIME_FORM}, not {describe_value(text)}")
-    return _time_sum(parts, text, field)
+    return _sum_times(parts, text, field)
 
 
-def _time_sum(parts: list[tuple[str, str]], value: object, field: str) -> int | Problem:
+def _sum_times(parts: list[tuple[str, str]], value: object, field: str) -> int | Problem:
     total = 0
     for number, unit in parts:
         micro = _scale(number, _TIME_UNITS[unit])

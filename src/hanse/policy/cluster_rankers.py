@@ -14,7 +14,7 @@ class RotatingRanker:
     def rank(self, clusters: list[ClusterFacts], start: int) -> list[int]:
         """Return clusters with the data first, then circular order from ``start``."""
         count = len(clusters)
-        return sorted(range(count), key=lambda i: _place(clusters[i], i, start, count))
+        return sorted(range(count), key=lambda i: _sort_key(clusters[i], i, start, count))
 
 
 class BestStandingRanker:
@@ -28,13 +28,13 @@ class BestStandingRanker:
         count = len(clusters)
 
         def key(i: int) -> tuple[bool, int, int, int]:
-            elsewhere, data, turn = _place(clusters[i], i, start, count)
+            elsewhere, data, turn = _sort_key(clusters[i], i, start, count)
             return (elsewhere, data, -clusters[i].standing, turn)
 
         return sorted(range(count), key=key)
 
 
-def _place(facts: ClusterFacts, index: int, start: int, count: int) -> tuple[bool, int, int]:
+def _sort_key(facts: ClusterFacts, index: int, start: int, count: int) -> tuple[bool, int, int]:
     """Return a key: clusters with the data first, in the job's order; then the others, in circular order."""
     return (facts.data < 0, facts.data, (index - start) % count)
 

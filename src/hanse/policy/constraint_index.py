@@ -43,21 +43,21 @@ class AttributeIndex:
         self._nodes = len(nodes)
         self._compiled: dict[Constraint, MaskWords] = {}
         self._all = _freeze(full_mask(self._nodes))
-        having: dict[str, list[int]] = {}
+        with_attribute: dict[str, list[int]] = {}
         equal: dict[str, dict[_Key, list[int]]] = {}
         for row, attributes in enumerate(nodes):
             for name, value in attributes.items():
-                having.setdefault(name, []).append(row)
+                with_attribute.setdefault(name, []).append(row)
                 equal.setdefault(name, {}).setdefault(value_key(value), []).append(row)
-        self._having = {name: _NodeSet(rows, self._nodes) for name, rows in having.items()}
+        self._with_attribute = {name: _NodeSet(rows, self._nodes) for name, rows in with_attribute.items()}
         self._equal = {
             name: {key: _NodeSet(rows, self._nodes) for key, rows in values.items()}
             for name, values in equal.items()
         }
         self._numbers = {name: _NumberIndex(values) for name, values in equal.items()}
-        self.count: Column = np.array([len(attributes) for attributes in nodes], dtype=np.int64)
+        self.attribute_counts: Column = np.array([len(attributes) for attributes in nodes], dtype=np.int64)
         """Number of attributes of each node: suitable nodes with the fewest should go first (Megha)."""
-        self.count.flags.writeable = False
+        self.attribute_counts.flags.writeable = False
 
     @property
     def nodes(self) -> int:
@@ -68,9 +68,9 @@ class AttributeIndex:
         """Return the mask of nodes that satisfy a constraint (None: all); it is shared, so read-only."""
         if constraint is None:
             return self._all
-        known = self._compiled.get(constraint)
-        if known is not None:
-            return known
+        compiled = self._compiled.get(constraint)
+        if compiled is not None:
+            return compiled
         mask = _freeze(self._evaluate(constraint))
         if len(self._compiled) >= COMPILED_MAX:
             del self._compiled[next(iter(self._compiled))]
@@ -86,8 +86,8 @@ class AttributeIndex:
             case In(attribute, values):
                 self._add_equal(mask, attribute, values)
             case Has(attribute):
-                if attribute in self._having:
-                    self._having[attribute].add_to(mask)
+                if attribute in self._with_attribute:
+                    self._with_attribute[attribute].add_to(mask)
             case Compare(attribute, order, bound):
                 if attribute in self._numbers:
                     _add_rows(mask, self._numbers[attribute].rows(order, bound))

@@ -67,7 +67,7 @@ class NodeColumns:
         self._rows = [self._cells[row * nodes : (row + 1) * nodes] for row in range(dims)]
         self._low = 0 if checked else -VIEW_DRIFT_MAX
         self._high: list[Sequence[int]] = (
-            [capacity[row].data for row in range(dims)] if checked else [_boundless(nodes)] * dims
+            [capacity[row].data for row in range(dims)] if checked else [_drift_bounds(nodes)] * dims
         )
         self.pack = _packer(dims)
         """Packs the numbers of a kernel call and an ask into bytes; refuses an ask of another length."""
@@ -151,7 +151,7 @@ def _packer(dims: int) -> Callable[..., bytes]:
 
 
 @lru_cache(maxsize=64)
-def _boundless(nodes: int) -> Sequence[int]:
+def _drift_bounds(nodes: int) -> Sequence[int]:
     """Return the highest free room of a belief, for each of so many nodes."""
     return (VIEW_DRIFT_MAX,) * nodes
 

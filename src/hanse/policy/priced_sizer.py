@@ -38,7 +38,7 @@ OBSERVED_MIN: Final = 3
 """Completed tasks of a kind, at two sizes or more, from which its curve is fitted."""
 CURVE_WEIGHT: Final = 0.25
 """Weight of the curve in a size, in completed tasks."""
-SERIAL: Final = 0.1
+SERIAL_SHARE: Final = 0.1
 """Share of the work assumed not to gain from a larger size, before anything is known."""
 WAIT_MAX: Final = 120
 """Seconds without room after which a group is asked for at its least, unless it would run longer than half of
@@ -63,7 +63,7 @@ class PricedSizer:
 
     def preferred_sizes(self, facts: ElasticFacts) -> tuple[SizeChoice, ...]:
         """Return all sizes, the one to ask for first, each with its reason."""
-        return _choose(facts)
+        return _rank_sizes(facts)
 
 
 class NetworkSizer(PricedSizer):
@@ -87,9 +87,9 @@ class SizeCost(msgspec.Struct, frozen=True):
 def rank_by_cost(facts: ElasticFacts) -> tuple[SizeCost, ...]:
     """Return all sizes, the least cost first; ties as above."""
     sizes = sizes_between(facts.least, facts.most)
-    found = [SizeCost(size, believed, _cost(facts, size, believed)) for size, believed in
+    costs = [SizeCost(size, believed, _cost(facts, size, believed)) for size, believed in
              ((size, _estimate_duration(facts, size)) for size in sizes)]  # fmt: skip
-    return tuple(sorted(found, key=lambda one: (one.cost, one.size.gpu, one.size.cpu)))
+    return tuple(sorted(costs, key=lambda one: (one.cost, one.size.gpu, one.size.cpu)))
 
 
 def markup(least: Resources, size: Resources) -> float:
@@ -102,35 +102,39 @@ def explain_size(facts: ElasticFacts, size: Resources) -> str:
     """Explain a size that another policy chose: its believed duration, its cost, and the rule's own
     choice."""
     ranked = rank_by_cost(facts)
-    chosen = next(one for one in ranked if one.size == size)
+    chosen = next(other for other in ranked if other.size == size)
     count = next((s.count for s in facts.duration_stats if (s.cpu, s.gpu) == (size.cpu, size.gpu)), 0)
     known = f"seen {count} times" if count else "by the curve"
-    text = f"{_words(size)} each: {chosen.duration / SECOND:.2f} s believed ({known}), "
+    text = f"{_size_text(size)} each: {chosen.duration / SECOND:.2f} s believed ({known}), "
     text += f"{chosen.cost / SECOND:.2f} with the price of what it holds "
     text += f"(+{markup(facts.least, size) - 1:.0%})"
-    others = [one for one in ranked if one.size != size][:2]
+    others = [other for other in ranked if other.size != size][:2]
     if ranked[0].size == size:
         text += "; the rule would take the same"
-    for number, one in enumerate(others):
+    for number, other in enumerate(others):
         verb = "the rule would take " if number == 0 and ranked[0].size != size else ""
-        text += f"; {verb}{_words(one.size)}: {one.duration / SECOND:.2f} s, {one.cost / SECOND:.2f}"
+        text += (
+            f"; {verb}{_size_text(other.size)}: {other.duration / SECOND:.2f} s, {other.cost / SECOND:.2f}"
+        )
     return text
 
 
 @lru_cache(maxsize=CACHE_MAX)
-def _choose(facts: ElasticFacts) -> tuple[SizeChoice, ...]:
+def _rank_sizes(facts: ElasticFacts) -> tuple[SizeChoice, ...]:
     believed = {size: _estimate_duration(facts, size) for size in sizes_between(facts.least, facts.most)}
     ranked = sorted(believed, key=lambda size: (_cost(facts, size, believed[size]), size.gpu, size.cpu))
     if facts.waited_seconds >= max(WAIT_MAX, 2 * believed[ranked[0]] / SECOND):
         return (
-            SizeChoice(facts.least, f"{_words(facts.least)} each: it has waited {facts.waited_seconds} s"),
+            SizeChoice(
+                facts.least, f"{_size_text(facts.least)} each: it has waited {facts.waited_seconds} s"
+            ),
         )
     tried = {(seen.cpu, seen.gpu): seen.count for seen in facts.duration_stats}
     total = sum(tried.values())
     untried = None
-    first = _after_waiting(facts.waited_seconds, ranked, believed)
+    first = _size_after_waiting(facts.waited_seconds, ranked, believed)
     if first == ranked[0] and total and total % TRY_EVERY == 0:
-        untried = _worth_a_try(facts, ranked, believed, tried)
+        untried = _find_size_to_try(facts, ranked, believed, tried)
     if untried is not None:
         first = untried
     waited = (
@@ -142,18 +146,21 @@ def _choose(facts: ElasticFacts) -> tuple[SizeChoice, ...]:
     ranked.insert(0, first)
     return tuple(
         SizeChoice(
-            size, _reason(facts, size, believed, tried, size is untried) + (waited if size is first else "")
+            size,
+            _choice_reason(facts, size, believed, tried, size is untried) + (waited if size is first else ""),
         )
         for size in ranked
     )
 
 
-def _after_waiting(waited: int, ranked: list[Resources], believed: dict[Resources, float]) -> Resources:
+def _size_after_waiting(waited: int, ranked: list[Resources], believed: dict[Resources, float]) -> Resources:
     """Return the best size that is small enough after waiting for so many seconds."""
     size = ranked[0]
     left = waited - max(WAIT_MIN, believed[size] / SECOND)
     while left >= 0:
-        smaller = [one for one in ranked if one.gpu <= size.gpu and one.cpu <= size.cpu and one != size]
+        smaller = [
+            other for other in ranked if other.gpu <= size.gpu and other.cpu <= size.cpu and other != size
+        ]
         if not smaller:
             break
         size = smaller[0]
@@ -163,13 +170,13 @@ def _after_waiting(waited: int, ranked: list[Resources], believed: dict[Resource
 
 def sizes_between(least: Resources, most: Resources) -> tuple[Resources, ...]:
     """Return all sizes: CPUs and GPUs doubling from the least to the most, in every combination."""
-    found: dict[Resources, None] = {}
+    sizes: dict[Resources, None] = {}
     for gpu in _steps(least.gpu, most.gpu, 1):
         for cpu in _steps(least.cpu, most.cpu, 1_000):
-            share = max(_share(least.cpu, cpu, most.cpu), _share(least.gpu, gpu, most.gpu))
+            share = max(_range_share(least.cpu, cpu, most.cpu), _range_share(least.gpu, gpu, most.gpu))
             memory = least.memory + int((most.memory - least.memory) * share)
-            found[Resources(cpu, memory, gpu, least.custom)] = None
-    return tuple(found)
+            sizes[Resources(cpu, memory, gpu, least.custom)] = None
+    return tuple(sizes)
 
 
 def _steps(least: int, most: int, unit: int) -> list[int]:
@@ -179,7 +186,7 @@ def _steps(least: int, most: int, unit: int) -> list[int]:
     return steps
 
 
-def _share(least: int, amount: int, most: int) -> float:
+def _range_share(least: int, amount: int, most: int) -> float:
     return (amount - least) / (most - least) if most > least else 0.0
 
 
@@ -216,17 +223,21 @@ def _curve(facts: ElasticFacts, size: Resources) -> float:
         return known * _speed(facts.speed_up, *at) / _speed(facts.speed_up, size.cpu, size.gpu)
     reference = 1.0 / _width(facts, *at)
     one = 1.0 / _width(facts, facts.least.cpu, facts.least.gpu)
-    return known * (SERIAL * one + (1 - SERIAL) * inverse) / (SERIAL * one + (1 - SERIAL) * reference)
+    return (
+        known
+        * (SERIAL_SHARE * one + (1 - SERIAL_SHARE) * inverse)
+        / (SERIAL_SHARE * one + (1 - SERIAL_SHARE) * reference)
+    )
 
 
-def _fit_line(points: list[tuple[float, float, int]], weight: int, at: float) -> float:
+def _fit_line(points: list[tuple[float, float, int]], weight: int, inverse: float) -> float:
     """Fit a line to the durations, over the inverse of the width; neither coefficient is ever negative."""
     mean_x = sum(x * count for x, _, count in points) / weight
     mean_y = sum(y * count for _, y, count in points) / weight
     spread = sum(count * (x - mean_x) ** 2 for x, _, count in points)
     slope = sum(count * (x - mean_x) * (y - mean_y) for x, y, count in points) / spread
     slope = min(max(0.0, slope), mean_y / mean_x)
-    return mean_y + slope * (at - mean_x)
+    return mean_y + slope * (inverse - mean_x)
 
 
 def _speed(profile: SpeedUp, cpu: int, gpu: int) -> float:
@@ -239,7 +250,7 @@ def _cost(facts: ElasticFacts, size: Resources, believed: float) -> float:
     return believed * markup(facts.least, size)
 
 
-def _worth_a_try(
+def _find_size_to_try(
     facts: ElasticFacts,
     ranked: list[Resources],
     believed: dict[Resources, float],
@@ -254,7 +265,7 @@ def _worth_a_try(
     return None
 
 
-def _reason(
+def _choice_reason(
     facts: ElasticFacts,
     size: Resources,
     believed: dict[Resources, float],
@@ -268,14 +279,14 @@ def _reason(
         (other for other in believed if other != size),
         key=lambda other: (_cost(facts, other, believed[other]), other.gpu, other.cpu),
     )
-    text = f"{_words(size)} each: {believed[size] / SECOND:.2f} s believed ({known}), "
+    text = f"{_size_text(size)} each: {believed[size] / SECOND:.2f} s believed ({known}), "
     text += f"{cost / SECOND:.2f} with the price of what it holds"
     for other in others[:2]:
         cost = _cost(facts, other, believed[other])
-        text += f"; {_words(other)}: {believed[other] / SECOND:.2f} s, {cost / SECOND:.2f}"
+        text += f"; {_size_text(other)}: {believed[other] / SECOND:.2f} s, {cost / SECOND:.2f}"
     return text
 
 
-def _words(size: Resources) -> str:
+def _size_text(size: Resources) -> str:
     cpus = f"{size.cpu / 1_000:g} CPU" + ("" if size.cpu == 1_000 else "s")
     return f"{cpus} and {size.gpu} GPU" + ("" if size.gpu == 1 else "s") if size.gpu else cpus

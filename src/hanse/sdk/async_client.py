@@ -20,20 +20,20 @@ WAITERS_MAX: Final = 64
 T = TypeVar("T")
 
 
-class _Threads:
+class _ThreadPool:
     """Pool of threads for blocking calls."""
 
     def __init__(self) -> None:
         self._pool = concurrent.futures.ThreadPoolExecutor(WAITERS_MAX, "hanse async")
 
-    async def do(self, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    async def run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a blocking call and return its result."""
-        return await asyncio.wrap_future(self._pool.submit(work, *args, **kwargs))
+        return await asyncio.wrap_future(self._pool.submit(function, *args, **kwargs))
 
-    async def each(self, items: Iterator[T]) -> AsyncIterator[T]:
+    async def iterate(self, items: Iterator[T]) -> AsyncIterator[T]:
         """Yield the items of a blocking iterator as they come."""
         end = object()
-        while (item := await self.do(next, items, end)) is not end:
+        while (item := await self.run(next, items, end)) is not end:
             yield item
 
     def close(self) -> None:
@@ -44,7 +44,7 @@ class _Threads:
 class AsyncJob:
     """Job whose methods are awaited; otherwise as ``hanse.Job``."""
 
-    def __init__(self, job: Job, threads: _Threads) -> None:
+    def __init__(self, job: Job, threads: _ThreadPool) -> None:
         self._job = job
         self._threads = threads
 
@@ -55,7 +55,7 @@ class AsyncJob:
 
     async def row(self) -> JobRow:
         """Return the job's row in the list of jobs."""
-        return await self._threads.do(self._job.row)
+        return await self._threads.run(self._job.row)
 
     async def state(self) -> str:
         """Return the state: ``queued``, ``running``, ``succeeded`` ..."""
@@ -63,39 +63,39 @@ class AsyncJob:
 
     async def tasks(self) -> list[TaskRow]:
         """Return the tasks by index."""
-        return await self._threads.do(self._job.tasks)
+        return await self._threads.run(self._job.tasks)
 
     async def wait(self, timeout: float | None = None) -> JobRow:
         """Wait until the job has ended."""
-        return await self._threads.do(self._job.wait, timeout)
+        return await self._threads.run(self._job.wait, timeout)
 
     async def result(self, timeout: float | None = None) -> str:
         """Return the output of the first task; raise ``JobFailedError`` if the job did not succeed."""
-        return await self._threads.do(self._job.result, timeout)
+        return await self._threads.run(self._job.result, timeout)
 
     async def logs(self, task: int = 0, stream: str = "") -> str:
         """Return the output of a task so far."""
-        return await self._threads.do(self._job.logs, task, stream)
+        return await self._threads.run(self._job.logs, task, stream)
 
     def follow(self, task: int = 0, stream: str = "stdout") -> AsyncIterator[bytes]:
         """Yield the output of a task as it comes."""
-        return self._threads.each(self._job.follow(task, stream))
+        return self._threads.iterate(self._job.follow(task, stream))
 
     async def why(self) -> str:
         """Explain why the job waits, why it runs where it runs, or why it ended."""
-        return await self._threads.do(self._job.why)
+        return await self._threads.run(self._job.why)
 
     async def cancel(self) -> None:
         """Cancel the job."""
-        await self._threads.do(self._job.cancel)
+        await self._threads.run(self._job.cancel)
 
     async def retry(self) -> "AsyncJob":
         """Submit the tasks that did not succeed again."""
-        return AsyncJob(await self._threads.do(self._job.retry), self._threads)
+        return AsyncJob(await self._threads.run(self._job.retry), self._threads)
 
     def watch(self) -> AsyncIterator[JobRow]:
         """Yield the job's row now and after each change."""
-        return self._threads.each(self._job.watch())
+        return self._threads.iterate(self._job.watch())
 
 
 class AsyncClient:
@@ -103,7 +103,7 @@ class AsyncClient:
 
     def __init__(self, context: str | None = None, **options: Any) -> None:
         self._client = Client(context, **options)
-        self._threads = _Threads()
+        self._threads = _ThreadPool()
 
     def submit(
         self,
@@ -135,20 +135,20 @@ class AsyncClient:
 
     async def run(self, *command: str, **fields: object) -> AsyncJob:
         """Start a program as a job."""
-        return AsyncJob(await self._threads.do(self._client.run, *command, **fields), self._threads)
+        return AsyncJob(await self._threads.run(self._client.run, *command, **fields), self._threads)
 
     async def submit_job(self, job: JobLike) -> AsyncJob:
         """Submit one job."""
-        return AsyncJob(await self._threads.do(self._client.submit_job, job), self._threads)
+        return AsyncJob(await self._threads.run(self._client.submit_job, job), self._threads)
 
     async def submit_jobs(self, jobs: Iterable[JobLike]) -> list[AsyncJob]:
         """Submit several jobs at once."""
-        made = await self._threads.do(self._client.submit_jobs, list(jobs))
-        return [AsyncJob(job, self._threads) for job in made]
+        submitted = await self._threads.run(self._client.submit_jobs, list(jobs))
+        return [AsyncJob(job, self._threads) for job in submitted]
 
     async def plan(self, job: JobLike) -> PlanAnswer:
         """Return what would happen to a job if it were submitted now."""
-        return await self._threads.do(self._client.plan, job)
+        return await self._threads.run(self._client.plan, job)
 
     def job(self, job: str) -> AsyncJob:
         """Return a job that was submitted before, by its id."""
@@ -156,11 +156,11 @@ class AsyncClient:
 
     async def jobs(self, *states: str, limit: int = 100) -> list[JobRow]:
         """Return the newest jobs in these states."""
-        return await self._threads.do(self._client.jobs, *states, limit=limit)
+        return await self._threads.run(self._client.jobs, *states, limit=limit)
 
     async def close(self, cancel_futures: bool = False) -> None:
         """Wait for the calls, then release the workers."""
-        await self._threads.do(self._client.close, cancel_futures)
+        await self._threads.run(self._client.close, cancel_futures)
         self._threads.close()
 
     async def __aenter__(self) -> Self:

@@ -3,113 +3,117 @@
 import threading
 from typing import Any
 
-from hanse.client.client import Client
-from hanse.client.endpoints import Doors
+from hanse.client.client import LeagueClient
+from hanse.client.endpoints import Endpoints
 from hanse.client.errors import CommandError
-from hanse.sdk.client_pool import plainly
+from hanse.sdk.client_pool import to_sdk_error
 from hanse.sdk.errors import SdkError
-from hanse.sdk.future import Eta, Future, eta_of
-from hanse.sdk.task_output import output
-from hanse.sdk.workers.dispatcher import Exchange
-from hanse.sdk.workers.worker_pool import Call, Member
+from hanse.sdk.future import Eta, Future, estimate_eta
+from hanse.sdk.task_output import read_output
+from hanse.sdk.workers.dispatcher import Dispatcher
+from hanse.sdk.workers.worker_pool import PooledWorker, RemoteCall
 
-UNHEARD = "the league does not answer"
+NO_ANSWER = "the league does not answer"
 
 
-class Explainer:
+class CallExplainer:
     """Explainer of calls: answers the questions of futures, in their own threads."""
 
-    def __init__(self, doors: Doors, exchange: Exchange) -> None:
-        self._exchange = exchange
-        self._doors = doors
+    def __init__(self, endpoints: Endpoints, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._endpoints = endpoints
         self._lock = threading.Lock()
         """Serializes requests: ``Endpoints`` are for one thread at a time."""
 
-    def tell(self, future: Future[Any], question: str) -> Any:
+    def answer(self, future: Future[Any], question: str) -> Any:
         """Answer one of ``cancel``, ``why``, ``eta`` and ``logs``."""
         if question == "cancel":
-            number = future._number
-            self._exchange.post(lambda: self._exchange.cancel(number))
+            number = future._call_number
+            self._dispatcher.post(lambda: self._dispatcher.cancel_call(number))
             return None
         if question == "logs":
-            return self._logs(future.hand)
-        number = future._number
-        place = self._exchange.ask(lambda: self._place(number))
+            return self._logs(future.worker)
+        number = future._call_number
+        place = self._dispatcher.ask(lambda: self._find_call(number))
         return self._why(future, place) if question == "why" else self._eta(future, place)
 
-    def _place(self, number: int) -> "tuple[Member | None, int, Call | None]":
+    def _find_call(self, number: int) -> "tuple[PooledWorker | None, int, RemoteCall | None]":
         """Find the worker that has a call and count the calls before it, in the worker or in the queue.
 
         Runs in the dispatcher's thread.
         """
-        for member in self._exchange.crew.members:
-            for ahead, (held, call) in enumerate(member.outstanding.items()):
-                if held == number:
-                    return member, ahead, call
-        for ahead, call in enumerate(self._exchange.crew.waiting()):
+        for worker in self._dispatcher.pool.workers:
+            for ahead, (number_held, call) in enumerate(worker.outstanding.items()):
+                if number_held == number:
+                    return worker, ahead, call
+        for ahead, call in enumerate(self._dispatcher.pool.waiting_calls()):
             if call.number == number:
                 return None, ahead, call
         return None, 0, None
 
-    def _why(self, future: Future[Any], place: "tuple[Member | None, int, Call | None]") -> str:
-        member, ahead, call = place
+    def _why(self, future: Future[Any], place: "tuple[PooledWorker | None, int, RemoteCall | None]") -> str:
+        worker, ahead, call = place
         if future.done():
-            where = f" in {future.cluster}, in worker {future.hand}" if future.hand else ""
+            where = f" in {future.cluster}, in worker {future.worker}" if future.worker else ""
             ended = "was cancelled" if future.cancelled() else "failed" if future.exception() else "ended"
             return f"The call {ended}{where}."
-        if member is not None:
-            behind = f", behind {ahead} other calls" if ahead else ""
-            return f"Worker {member.task} in {member.cluster} has the call{behind}."
+        if worker is not None:
+            queue_text = f", behind {ahead} other calls" if ahead else ""
+            return f"Worker {worker.task} in {worker.cluster} has the call{queue_text}."
         if call is None:
             return "The call waits for the results of other calls, which are its arguments."
-        muster = self._exchange.muster
-        hands = len(self._exchange.crew.members)
-        said = [f"The call waits for a worker, behind {ahead} other calls; {hands} workers are connected."]
-        jobs = list(muster.missing)
-        if muster.refused:
-            said.append(f"The league starts no workers: {muster.refused}.")
+        autoscaler = self._dispatcher.autoscaler
+        workers = len(self._dispatcher.pool.workers)
+        sentences = [
+            f"The call waits for a worker, behind {ahead} other calls; {workers} workers are connected."
+        ]
+        jobs = list(autoscaler.missing)
+        if autoscaler.refusal:
+            sentences.append(f"The league starts no workers: {autoscaler.refusal}.")
         for job in jobs[:1]:
-            said.append(f"{muster.starting()} more are starting, as job {job}.")
-            said += self._asked_why(job)
-        return " ".join(said)
+            sentences.append(f"{autoscaler.starting_count()} more are starting, as job {job}.")
+            sentences += self._job_reasons(job)
+        return " ".join(sentences)
 
-    def _asked_why(self, job: str) -> tuple[str, ...]:
+    def _job_reasons(self, job: str) -> tuple[str, ...]:
         with self._lock:
-            doors = self._doors.another()
+            endpoints = self._endpoints.copy()
             try:
-                return Client(doors).why(job).sentences
+                return LeagueClient(endpoints).why(job).sentences
             except CommandError as error:
-                return (f"{UNHEARD}: {error.message}.",)
+                return (f"{NO_ANSWER}: {error.message}.",)
             finally:
-                doors.close()
+                endpoints.close()
 
-    def _eta(self, future: Future[Any], place: "tuple[Member | None, int, Call | None]") -> Eta:
-        member, ahead, call = place
+    def _eta(self, future: Future[Any], place: "tuple[PooledWorker | None, int, RemoteCall | None]") -> Eta:
+        worker, ahead, call = place
         if future.done():
             return Eta(0.0, 0.0, 0.0)
         if call is None:
             return Eta(unknown="the call waits for the results of other calls")
-        hands = len(self._exchange.crew.members)
-        if member is None and not hands:
+        workers = len(self._dispatcher.pool.workers)
+        if worker is None and not workers:
             return Eta(unknown="no worker is connected yet; call why() for the reason")
-        behind = ahead if member is not None else 1 + ahead / hands
-        return eta_of(behind, list(call.function.seconds))
+        calls_before = ahead if worker is not None else 1 + ahead / workers
+        return estimate_eta(calls_before, list(call.function.seconds))
 
     def _logs(self, task: str) -> str:
         if not task:
             return ""
         job, _, index = task.rpartition(".")
         with self._lock:
-            doors = self._doors.another()
+            endpoints = self._endpoints.copy()
             try:
                 rows = (
-                    Client(doors).tasks(job, limit=1, after=str(int(index) - 1) if int(index) else "").tasks
+                    LeagueClient(endpoints)
+                    .tasks(job, limit=1, after=str(int(index) - 1) if int(index) else "")
+                    .tasks
                 )
                 if not rows:
                     raise SdkError(f"the league does not know the task {task}")
-                streams = [output(doors, task, rows[0], stream) for stream in ("stdout", "stderr")]
+                streams = [read_output(endpoints, task, rows[0], stream) for stream in ("stdout", "stderr")]
             except CommandError as error:
-                raise plainly(error) from None
+                raise to_sdk_error(error) from None
             finally:
-                doors.close()
+                endpoints.close()
         return b"".join(streams).decode(errors="replace")

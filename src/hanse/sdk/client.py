@@ -12,13 +12,13 @@ import msgspec
 from hanse.api.rows import JobRow
 from hanse.client.client import JobFilter
 from hanse.client.errors import CommandError
-from hanse.client.job_form import Draft, checked, read_drafts
+from hanse.client.job_form import JobDraft, check_drafts, read_drafts
 from hanse.client.responses import PlanAnswer
-from hanse.sdk.client_pool import LeagueDoors, chosen, plainly
+from hanse.sdk.client_pool import ClientPool, open_endpoints, to_sdk_error
 from hanse.sdk.errors import SdkError
 from hanse.sdk.executor import Executor
 from hanse.sdk.future import Future
-from hanse.sdk.job import Job, submitted
+from hanse.sdk.job import Job, submit_forms
 
 SHAPES_MAX: Final = 64
 """Pools of workers of one client, one for each set of resources."""
@@ -40,15 +40,15 @@ class Client:
         self,
         context: str | None = None,
         resources: Mapping[str, object] | None = None,
-        hands: int | tuple[int, int | None] | None = None,
+        max_workers: int | tuple[int, int | None] | None = None,
         retries: int = 1,
         token: str | None = None,
         **options: Any,
     ) -> None:
-        self._doors = LeagueDoors(chosen(context, token))
+        self._clients = ClientPool(open_endpoints(context, token))
         self._token = token
         self._resources = dict(resources or {})
-        self._hands = hands
+        self._max_workers = max_workers
         self._retries = retries
         self._options = options
         self._pools: dict[bytes, Executor] = {}
@@ -69,7 +69,7 @@ class Client:
                 if len(self._pools) >= SHAPES_MAX:
                     raise SdkError(f"a client can have at most {SHAPES_MAX} different sets of resources")
                 options = {"name": "workers", "token": self._token, **self._options}
-                pool = Executor(shape, self._hands, self._doors.name, self._retries, **options)
+                pool = Executor(shape, self._max_workers, self._clients.name, self._retries, **options)
                 self._pools[key] = pool
         return pool
 
@@ -107,35 +107,35 @@ class Client:
 
     def submit_job(self, job: JobLike) -> Job:
         """Submit one job: its fields as in a job file, or the path of a file with one job."""
-        return submitted(self._doors, [self._form(job)])[0]
+        return submit_forms(self._clients, [self._checked_form(job)])[0]
 
     def submit_jobs(self, jobs: Iterable[JobLike]) -> list[Job]:
         """Submit several jobs at once."""
-        return submitted(self._doors, [self._form(job) for job in jobs])
+        return submit_forms(self._clients, [self._checked_form(job) for job in jobs])
 
     def plan(self, job: JobLike) -> PlanAnswer:
         """Return what would happen to a job if it were submitted now."""
-        with self._doors.client() as client:
-            return client.plan(self._form(job))
+        with self._clients.borrow() as client:
+            return client.plan(self._checked_form(job))
 
     def job(self, job: str) -> Job:
         """Return a job that was submitted before, by its id."""
-        return Job(self._doors, job)
+        return Job(self._clients, job)
 
     def jobs(self, *states: str, limit: int = 100) -> list[JobRow]:
         """Return the newest jobs in these states; without states, in any."""
-        with self._doors.client() as client:
+        with self._clients.borrow() as client:
             return client.jobs(JobFilter(states=states), limit).rows
 
-    def _form(self, job: JobLike) -> dict[str, object]:
+    def _checked_form(self, job: JobLike) -> dict[str, object]:
         """Return a job in the form of job files, checked."""
         try:
-            drafts = [Draft(dict(job))] if isinstance(job, Mapping) else read_drafts(str(Path(job)))
+            drafts = [JobDraft(dict(job))] if isinstance(job, Mapping) else read_drafts(str(Path(job)))
             if len(drafts) != 1:
                 raise SdkError(f"{job} holds {len(drafts)} jobs; exactly one is expected")
-            checked(drafts)
+            check_drafts(drafts)
         except CommandError as error:
-            raise plainly(error) from None
+            raise to_sdk_error(error) from None
         form = drafts[0].form
         tenant = os.environ.get("HANSE_TENANT")
         return {"tenant": tenant, **form} if tenant else form
@@ -151,10 +151,10 @@ class Client:
             pool.shutdown(wait=False, cancel_futures=cancel_futures)
         for pool in pools:
             pool.shutdown(wait=True)
-        self._doors.close()
+        self._clients.close()
 
     def __enter__(self) -> Self:
-        _entered.append(self)
+        _client_stack.append(self)
         return self
 
     def __exit__(
@@ -163,21 +163,21 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _entered.remove(self)
+        _client_stack.remove(self)
         self.close(cancel_futures=kind is not None)
 
 
-_entered: list[Client] = []
+_client_stack: list[Client] = []
 """Clients with an active ``with`` block; ``hanse.task`` uses the last one."""
-_default: list[Client] = []
+_default_client: list[Client] = []
 _default_lock: Final = threading.Lock()
 
 
 def current_client() -> Client:
     """Return the client of the innermost ``with`` block, or the one of the process."""
-    if _entered:
-        return _entered[-1]
+    if _client_stack:
+        return _client_stack[-1]
     with _default_lock:
-        if not _default:
-            _default.append(Client())
-        return _default[0]
+        if not _default_client:
+            _default_client.append(Client())
+        return _default_client[0]

@@ -5,55 +5,55 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hanse.client.client import Client
-from hanse.client.endpoints import Doors
+from hanse.client.client import LeagueClient
+from hanse.client.endpoints import Endpoints
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
 from hanse.sdk.errors import NotAllowedError, SdkError
 
 
-def plainly(error: CommandError) -> SdkError:
+def to_sdk_error(error: CommandError) -> SdkError:
     """Convert a ``CommandError`` to an ``SdkError``."""
     kind = NotAllowedError if error.status is ExitCode.FORBIDDEN else SdkError
     return kind(f"{error.message} ({error.hint})" if error.hint else error.message)
 
 
-def chosen(name: str | None, token: str | None = None) -> Doors:
+def open_endpoints(name: str | None, token: str | None = None) -> Endpoints:
     """Return the endpoints of the named context, of ``$HANSE_CONTEXT``, or of the current context. ``token``:
     access token to use instead of the context's. Raises ``SdkError``."""
     try:
-        doors = Doors.chosen(name or os.environ.get("HANSE_CONTEXT") or None, token)
-        doors.check()
+        endpoints = Endpoints.from_context(name or os.environ.get("HANSE_CONTEXT") or None, token)
+        endpoints.check_token()
     except CommandError as error:
-        raise plainly(error) from None
-    return doors
+        raise to_sdk_error(error) from None
+    return endpoints
 
 
-class LeagueDoors:
+class ClientPool:
     """Pool of clients of one context; it holds one for each thread that needs one at the same time."""
 
-    def __init__(self, doors: Doors) -> None:
-        self._first = doors
-        self.name = doors.name
-        self._idle: deque[Doors] = deque()
+    def __init__(self, endpoints: Endpoints) -> None:
+        self._template = endpoints
+        self.name = endpoints.name
+        self._idle: deque[Endpoints] = deque()
         self._closed = False
 
     @contextmanager
-    def client(self) -> Iterator[Client]:
+    def borrow(self) -> Iterator[LeagueClient]:
         """Lend a client to one thread. Raises ``SdkError`` for what the league refuses."""
         try:
-            doors = self._idle.pop()
+            endpoints = self._idle.pop()
         except IndexError:
-            doors = self._first.another()
+            endpoints = self._template.copy()
         try:
-            yield Client(doors)
+            yield LeagueClient(endpoints)
         except CommandError as error:
-            raise plainly(error) from None
+            raise to_sdk_error(error) from None
         finally:
             if self._closed:
-                doors.close()
+                endpoints.close()
             else:
-                self._idle.append(doors)
+                self._idle.append(endpoints)
 
     def close(self) -> None:
         """Close all connections."""

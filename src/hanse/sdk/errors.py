@@ -6,10 +6,10 @@ class SdkError(RuntimeError):
 
 
 class NotAllowedError(SdkError):
-    """Denied access: the token expired, it or the certificate was revoked, or the role does not allow this."""
+    """Denied access: the token expired, it or the certificate was revoked, or the role forbids this."""
 
 
-class HandLostError(SdkError):
+class WorkerLostError(SdkError):
     """Loss of a call's worker before it returned the result, with no retry left."""
 
     def __init__(self, message: str, task: str = "", code: int | None = None, note: str = "") -> None:
@@ -22,7 +22,7 @@ class HandLostError(SdkError):
         """Note of the league about the worker's end, such as out of memory."""
 
 
-class NoHandsError(SdkError):
+class NoWorkersError(SdkError):
     """Lack of workers: the league refused their job, cannot be reached, or they all end too early."""
 
 
@@ -30,7 +30,7 @@ class DependencyFailedError(SdkError):
     """Failure of a future among the arguments, so the call was not made. ``__cause__`` is the reason."""
 
 
-class CannotTravelError(SdkError):
+class SerializationError(SdkError):
     """Function, argument or result that cannot be pickled, or not unpickled on the other side."""
 
 

@@ -12,15 +12,15 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, Final
 
-from hanse.sdk.serialization import NOTHING, Packed, cloud_packed, owned, pack
+from hanse.sdk.serialization import NO_ARGUMENTS, PickledValue, copy_buffers, pack, pack_with_cloudpickle
 
 FUNCTIONS_MAX: Final = 1_000
 """Functions that an executor remembers. Beyond it, the oldest is forgotten and sent again at its next use."""
 
-NAMED: Final = (FunctionType, BuiltinFunctionType, type)
+NAMEABLE_TYPES: Final = (FunctionType, BuiltinFunctionType, type)
 
 
-def name_of(function: Callable[..., Any]) -> str:
+def importable_name(function: Callable[..., Any]) -> str:
     """Return ``module:qualified.name`` if the function can be found by it, else an empty string."""
     module = getattr(function, "__module__", None)
     name = getattr(function, "__qualname__", "")
@@ -37,7 +37,7 @@ def name_of(function: Callable[..., Any]) -> str:
     return f"{module}:{name}"
 
 
-def named(name: str) -> Callable[..., Any]:
+def find_function(name: str) -> Callable[..., Any]:
     """Import the function with that name. Raises ``ImportError`` or ``AttributeError``."""
     module, _, path = name.partition(":")
     found: Any = importlib.import_module(module)
@@ -57,7 +57,7 @@ def apply_each(function: Callable[..., Any], rows: list[tuple[Any, ...]]) -> lis
     return [function(*row) for row in rows]
 
 
-class Traveller:
+class RemoteFunction:
     """Function that an executor sends to its workers."""
 
     __slots__ = ("function", "name", "number", "packed", "seconds")
@@ -66,64 +66,64 @@ class Traveller:
         self.number = number
         self.function = function
         self.name = name
-        self.packed: Packed = NOTHING
+        self.packed: PickledValue = NO_ARGUMENTS
         """Function by value, once that was needed."""
         self.seconds: list[float] = []
         """Durations of recent calls; see ``estimate_eta``."""
 
-    def by_value(self) -> None:
+    def pickle_by_value(self) -> None:
         """Send the function by value from now on. Raises ``SerializationError``."""
         module = sys.modules.get(getattr(self.function, "__module__", ""))
-        what = f"the function {getattr(self.function, '__qualname__', self.function)!r}"
+        description = f"the function {getattr(self.function, '__qualname__', self.function)!r}"
         if not self.name or module is None:
-            self.packed = owned(cloud_packed(self.function, what))
+            self.packed = copy_buffers(pack_with_cloudpickle(self.function, description))
             return
         import cloudpickle  # type: ignore[import-untyped]  # noqa: PLC0415  only functions by value need it
 
         cloudpickle.register_pickle_by_value(module)
         try:
-            self.packed = owned(cloud_packed(self.function, what))
+            self.packed = copy_buffers(pack_with_cloudpickle(self.function, description))
         finally:
             cloudpickle.unregister_pickle_by_value(module)
         self.name = ""
 
 
-class Registry:
+class FunctionRegistry:
     """Registry of an executor's functions by number. For one thread at a time."""
 
     def __init__(self) -> None:
-        self._known: dict[Callable[..., Any], Traveller] = {}
-        self._chunked: dict[Callable[..., Any], Traveller] = {}
-        self._next = 1
+        self._functions: dict[Callable[..., Any], RemoteFunction] = {}
+        self._chunk_functions: dict[Callable[..., Any], RemoteFunction] = {}
+        self._next_number = 1
 
-    def of(self, function: Callable[..., Any]) -> Traveller | None:
+    def register(self, function: Callable[..., Any]) -> RemoteFunction | None:
         """Return the entry of a function; None if it must be sent with the arguments of every call."""
         try:
-            found = self._known.get(function)
+            found = self._functions.get(function)
         except TypeError:  # not hashable
             return None
         if found is not None:
             return found
-        if not isinstance(function, NAMED):
+        if not isinstance(function, NAMEABLE_TYPES):
             return None
-        traveller = Traveller(self._next, function, name_of(function))
-        if not traveller.name:
-            traveller.by_value()
-        self._next += 1
-        if len(self._known) >= FUNCTIONS_MAX:
-            del self._known[next(iter(self._known))]
-        self._known[function] = traveller
-        return traveller
+        remote = RemoteFunction(self._next_number, function, importable_name(function))
+        if not remote.name:
+            remote.pickle_by_value()
+        self._next_number += 1
+        if len(self._functions) >= FUNCTIONS_MAX:
+            del self._functions[next(iter(self._functions))]
+        self._functions[function] = remote
+        return remote
 
-    def each(self, function: Callable[..., Any]) -> Traveller:
+    def register_chunked(self, function: Callable[..., Any]) -> RemoteFunction:
         """Return the entry for chunks of a function. Raises ``SerializationError``."""
-        found = self._chunked.get(function)
+        found = self._chunk_functions.get(function)
         if found is None:
             chunked = partial(apply_each, function)
-            found = Traveller(self._next, chunked, "")
-            found.packed = owned(pack(chunked, f"the function {function!r}"))
-            self._next += 1
-            if len(self._chunked) >= FUNCTIONS_MAX:
-                del self._chunked[next(iter(self._chunked))]
-            self._chunked[function] = found
+            found = RemoteFunction(self._next_number, chunked, "")
+            found.packed = copy_buffers(pack(chunked, f"the function {function!r}"))
+            self._next_number += 1
+            if len(self._chunk_functions) >= FUNCTIONS_MAX:
+                del self._chunk_functions[next(iter(self._chunk_functions))]
+            self._chunk_functions[function] = found
         return found

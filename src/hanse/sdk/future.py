@@ -5,8 +5,8 @@ from collections.abc import Callable
 from concurrent.futures import _base
 from typing import Any, Final, NamedTuple, TypeVar
 
-from hanse.sdk.errors import CannotTravelError
-from hanse.sdk.serialization import Packed, unpack
+from hanse.sdk.errors import SerializationError
+from hanse.sdk.serialization import PickledValue, unpack
 
 T = TypeVar("T")
 _QUANTILES: Final = (0.1, 0.5, 0.9)
@@ -27,13 +27,13 @@ class Future(concurrent.futures.Future[T]):
     Passed as an argument, it makes that call wait for its result.
     """
 
-    _number = 0
+    _call_number = 0
     """Number of the call."""
-    _wanted_by_calls = False
+    _is_input = False
     """True if it is an argument of other calls."""
     _cluster = ""
     _task = ""
-    _tell: "Callable[[Future[Any], str], Any] | None" = None
+    _ask_executor: "Callable[[Future[Any], str], Any] | None" = None
     """Function of the executor that answers ``why``, ``eta``, ``logs`` and ``cancel``."""
 
     @property
@@ -42,7 +42,7 @@ class Future(concurrent.futures.Future[T]):
         return self._cluster
 
     @property
-    def hand(self) -> str:
+    def worker(self) -> str:
         """Worker that has or had the call, as a task such as ``1-7.0``; empty: none yet."""
         return self._task
 
@@ -54,61 +54,65 @@ class Future(concurrent.futures.Future[T]):
         running call goes on, and its result counts.
         """
         if super().cancel():
-            self._tell_waiters()
+            self._notify_waiters()
             return True
-        if not self.done() and self._tell is not None:
-            self._tell(self, "cancel")
+        if not self.done() and self._ask_executor is not None:
+            self._ask_executor(self, "cancel")
         return False
 
     def result(self, timeout: float | None = None) -> T:
         """Return the result as ``concurrent.futures.Future.result`` does; read it now if it is in a file."""
         value = super().result(timeout)
-        if isinstance(value, Packed):
-            return self._loaded(value)
+        if isinstance(value, PickledValue):
+            return self._load(value)
         return value
 
     def why(self) -> str:
         """Explain in sentences why the call waits or where it runs."""
-        return str(self._told("why"))
+        return str(self._ask("why"))
 
     def eta(self) -> Eta:
         """Estimate when the call ends."""
         if self.done():
             return Eta(0.0, 0.0, 0.0)
-        told = self._told("eta")
-        return told if isinstance(told, Eta) else Eta(unknown="its executor has shut down")
+        answer = self._ask("eta")
+        return answer if isinstance(answer, Eta) else Eta(unknown="its executor has shut down")
 
     def logs(self) -> str:
         """Return the output of the call's worker; it includes the output of the worker's other calls."""
-        return str(self._told("logs"))
+        return str(self._ask("logs"))
 
-    def _told(self, question: str) -> Any:
-        return self._tell(self, question) if self._tell is not None else "its executor has shut down"
+    def _ask(self, question: str) -> Any:
+        return (
+            self._ask_executor(self, question)
+            if self._ask_executor is not None
+            else "its executor has shut down"
+        )
 
-    def _loaded(self, packed: Packed) -> T:
+    def _load(self, packed: PickledValue) -> T:
         """Load a result that stayed in the shared store because other calls need it."""
         with self._condition:
             if self._result is packed:
                 try:
-                    self._result = unpack(packed.parts())
+                    self._result = unpack(packed.read_parts())
                 except Exception as error:
-                    raise CannotTravelError(f"the result cannot be loaded: {error}") from error
+                    raise SerializationError(f"the result cannot be loaded: {error}") from error
             value: Any = self._result
-        loaded: T = value
-        return loaded
+        result: T = value
+        return result
 
-    def _stored(self) -> Packed | None:
+    def _stored_result(self) -> PickledValue | None:
         """Return the result if it is in a file and not in memory."""
         value: object = self._result
-        return value if isinstance(value, Packed) else None
+        return value if isinstance(value, PickledValue) else None
 
-    def _unspool(self) -> None:
+    def _load_to_memory(self) -> None:
         """Load the result into memory before the shared store is removed."""
-        packed = self._stored()
+        packed = self._stored_result()
         if packed is not None:
-            packed.unspool()
+            packed.load_to_memory()
 
-    def _begin(self) -> bool:
+    def _set_running(self) -> bool:
         """Mark the call as running when a worker gets it; False if it was cancelled."""
         with self._condition:
             if self._state != _base.PENDING:
@@ -116,15 +120,15 @@ class Future(concurrent.futures.Future[T]):
             self._state = _base.RUNNING
             return True
 
-    def _withdrawn(self) -> None:
+    def _set_cancelled(self) -> None:
         """Cancel the future after a worker gave its call back."""
         with self._condition:
             if self._state == _base.RUNNING:
                 self._state = _base.PENDING
         super().cancel()
-        self._tell_waiters()
+        self._notify_waiters()
 
-    def _tell_waiters(self) -> None:
+    def _notify_waiters(self) -> None:
         """Notify waiters of a cancelled call; ``concurrent.futures`` does so only when a call would begin."""
         with self._condition:
             if self._state == _base.CANCELLED:
@@ -133,7 +137,7 @@ class Future(concurrent.futures.Future[T]):
                     waiter.add_cancelled(self)
 
 
-def eta_of(ahead: float, seconds: list[float]) -> Eta:
+def estimate_eta(ahead: float, seconds: list[float]) -> Eta:
     """Estimate the end of a call that ``ahead`` calls of the same kind precede in its worker.
 
     ``seconds``: how long recent calls of the function took, in any order.

@@ -12,7 +12,7 @@ from joblib.parallel import ParallelBackendBase  # type: ignore[import-untyped] 
 
 from hanse.sdk.executor import Executor
 
-HANDS_WAIT_SECONDS: Final = 30.0
+WORKER_WAIT_SECONDS: Final = 30.0
 """Seconds to wait for the first worker when joblib asks for their number."""
 
 
@@ -32,7 +32,7 @@ class HanseBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no 
         **options: Any,
     ) -> None:
         super().__init__(nesting_level=nesting_level, inner_max_num_threads=inner_max_num_threads)
-        self._given = executor
+        self._user_executor = executor
         self._executor = executor
         self._resources = resources
         self._options = options
@@ -43,18 +43,18 @@ class HanseBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no 
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
         if n_jobs is not None and n_jobs > 0:
             return n_jobs
-        pool = self._pool(1)
-        pool.wait_for_hands(1, HANDS_WAIT_SECONDS)
-        return max(1, pool.hands)
+        pool = self._get_executor(1)
+        pool.wait_for_workers(1, WORKER_WAIT_SECONDS)
+        return max(1, pool.worker_count)
 
     def configure(self, n_jobs: int = 1, parallel: Any = None, **_: Any) -> int:
         """Prepare for calls; return how many run at once."""
         self.parallel = parallel
         count = self.effective_n_jobs(n_jobs)
-        self._pool(count)
+        self._get_executor(count)
         return count
 
-    def _pool(self, count: int) -> Executor:
+    def _get_executor(self, count: int) -> Executor:
         if self._executor is None:
             options = {"max_workers": (min(count, 1), None), **self._options}
             self._executor = Executor(self._resources, name="joblib", **options)
@@ -62,7 +62,7 @@ class HanseBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no 
 
     def submit(self, func: Callable[[], Any], callback: Callable[[Any], None] | None = None) -> Any:
         """Run a batch; ``callback`` gets its future when it is done."""
-        future = self._pool(1).submit(func)
+        future = self._get_executor(1).submit(func)
         if callback is not None:
             future.add_done_callback(callback)
         return future
@@ -79,7 +79,7 @@ class HanseBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no 
 
     def terminate(self) -> None:
         """Release the workers if this backend created them."""
-        if self._executor is not None and self._given is None:
+        if self._executor is not None and self._user_executor is None:
             self._executor.shutdown(wait=False, cancel_futures=True)
             self._executor = None
 

@@ -2,20 +2,20 @@
 
 from typing import Any
 
-from hanse.sdk.errors import CallExitedError, CannotTravelError, RemoteTracebackError, SdkError
-from hanse.sdk.workers.worker_protocol import BROKEN, RAISED, UNKNOWN
+from hanse.sdk.errors import CallExitedError, RemoteTracebackError, SdkError, SerializationError
+from hanse.sdk.workers.worker_protocol import BROKEN, FUNCTION_NOT_FOUND, RAISED
 
 
-def failure(status: int, value: Any) -> BaseException:
+def exception_of_outcome(status: int, value: Any) -> BaseException:
     """Return the exception for an outcome that is no value."""
-    if status in (BROKEN, UNKNOWN):
-        return CannotTravelError(str(value))
+    if status in (BROKEN, FUNCTION_NOT_FOUND):
+        return SerializationError(str(value))
     assert status == RAISED, status
-    error, text, said, ended = value
-    if ended:
-        error = CallExitedError(f"the function raised {said}; this ended the call, not the worker")
+    error, text, summary, exit_name = value
+    if exit_name:
+        error = CallExitedError(f"the function raised {summary}; this ended the call, not the worker")
     elif error is None:
-        error = SdkError(f"{said} (the exception itself cannot be pickled)")
+        error = SdkError(f"{summary} (the exception itself cannot be pickled)")
     result: BaseException = error
     result.__cause__ = RemoteTracebackError(text)
     return result

@@ -4,113 +4,124 @@ import time
 import weakref
 from typing import Any
 
-from hanse.sdk.errors import CannotTravelError, SdkError
-from hanse.sdk.function_pickling import Traveller
+from hanse.sdk.errors import SdkError, SerializationError
+from hanse.sdk.function_pickling import RemoteFunction
 from hanse.sdk.future import Future
-from hanse.sdk.remote_errors import failure
-from hanse.sdk.serialization import Packed, unpack
-from hanse.sdk.shared_store import Spool
-from hanse.sdk.workers.worker_connection import Link
-from hanse.sdk.workers.worker_pool import SAMPLES_MAX, Call, Crew, Member
-from hanse.sdk.workers.worker_protocol import UNKNOWN, VALUE, FrameError, Outcome, Parcel, Results
+from hanse.sdk.remote_errors import exception_of_outcome
+from hanse.sdk.serialization import PickledValue, unpack
+from hanse.sdk.shared_store import SharedStore
+from hanse.sdk.workers.worker_connection import WorkerConnection
+from hanse.sdk.workers.worker_pool import SAMPLES_MAX, PooledWorker, RemoteCall, WorkerPool
+from hanse.sdk.workers.worker_protocol import (
+    FUNCTION_NOT_FOUND,
+    VALUE,
+    CallOutcome,
+    FrameError,
+    Payload,
+    Results,
+)
 
 
-class Settler:
+class ResultDelivery:
     """Delivery of results. Used by the dispatcher's thread."""
 
-    def __init__(self, spool: Spool | None, crew: Crew) -> None:
-        self._spool = spool
-        self.crew = crew
-        self._stored: weakref.WeakSet[Future[Any]] = weakref.WeakSet()
+    def __init__(self, store: SharedStore | None, pool: WorkerPool) -> None:
+        self._store = store
+        self.pool = pool
+        self._stored_futures: weakref.WeakSet[Future[Any]] = weakref.WeakSet()
         """Futures with results in the shared store."""
 
-    def unspool(self) -> None:
+    def load_stored_results(self) -> None:
         """Load all stored results into memory before the shared store is removed."""
-        for future in list(self._stored):
-            future._unspool()
+        for future in list(self._stored_futures):
+            future._load_to_memory()
 
-    def take(self, member: Member, results: Results) -> None:
+    def on_results(self, worker: PooledWorker, results: Results) -> None:
         """Deliver the results of a worker. Raises ``FrameError`` if the worker does not have those calls."""
-        outcomes, outstanding = results.outcomes, member.outstanding
+        outcomes, outstanding = results.outcomes, worker.outstanding
         size = 0
         function = None
         for outcome in outcomes:
             call = outstanding.pop(outcome.number, None)
             if call is None:
                 raise FrameError(f"a result of call {outcome.number}, which this worker does not have")
-            parcel = outcome.parcel
-            size += sum(parcel.sizes) if parcel.sizes else len(parcel.body)
-            if outcome.status == VALUE and not parcel.sizes and not parcel.buffers:
-                self._settle(call, parcel.body)
+            payload = outcome.payload
+            size += sum(payload.sizes) if payload.sizes else len(payload.body)
+            if outcome.status == VALUE and not payload.sizes and not payload.buffers:
+                self._deliver_value(call, payload.body)
             else:
-                self._settle_other(member, call, outcome)
+                self._deliver_outcome(worker, call, outcome)
             function = call.function
         if function is not None:
-            seconds = results.busy * 1e-9
+            seconds = results.busy_ns * 1e-9
             samples = function.seconds
             samples.append(seconds / len(outcomes))
             if len(samples) > SAMPLES_MAX:
                 del samples[0]
-            member.finished(len(outcomes), seconds, size, time.monotonic())
+            worker.on_calls_finished(len(outcomes), seconds, size, time.monotonic())
 
-    def _settle(self, call: Call, body: bytes) -> None:
+    def _deliver_value(self, call: RemoteCall, body: bytes) -> None:
         """Deliver the most frequent result: a small value."""
         try:
             value = unpack((body,))
         except BaseException as error:  # noqa: BLE001  a user's class may raise anything
-            call.future.set_exception(_unreadable(error))
+            call.future.set_exception(_unpickling_error(error))
         else:
             call.future.set_result(value)
 
-    def _settle_other(self, member: Member, call: Call, outcome: Outcome) -> None:
+    def _deliver_outcome(self, worker: PooledWorker, call: RemoteCall, outcome: CallOutcome) -> None:
         """Deliver a large value or a failure."""
-        if outcome.status == UNKNOWN and call.named and self._by_value(call.function):
-            self.crew.put_back([call])
+        if (
+            outcome.status == FUNCTION_NOT_FOUND
+            and call.sent_by_name
+            and self._switch_to_value(call.function)
+        ):
+            self.pool.put_back([call])
             return
         try:
-            packed = self._opened(member, outcome.parcel)
-            if outcome.status == VALUE and packed.file is not None and call.future._wanted_by_calls:
-                self._stored.add(call.future)
+            packed = self._receive_payload(worker, outcome.payload)
+            if outcome.status == VALUE and packed.file is not None and call.future._is_input:
+                self._stored_futures.add(call.future)
                 call.future.set_result(packed)
                 return
-            value = unpack(packed.parts())
+            value = unpack(packed.read_parts())
         except BaseException as error:  # noqa: BLE001  as above
-            call.future.set_exception(_unreadable(error))
+            call.future.set_exception(_unpickling_error(error))
             return
         if outcome.status == VALUE:
             call.future.set_result(value)
         else:
-            call.future.set_exception(failure(outcome.status, value))
+            call.future.set_exception(exception_of_outcome(outcome.status, value))
 
-    def _by_value(self, function: Traveller) -> bool:
+    def _switch_to_value(self, function: RemoteFunction) -> bool:
         """Send a function by value that a worker cannot import; False if it cannot be pickled."""
         if not function.name:  # another worker reported it before
             return True
         try:
-            function.by_value()
+            function.pickle_by_value()
         except SdkError:
             return False
-        for member in self.crew.members:
-            member.link.forget(function)
+        for worker in self.pool.workers:
+            worker.connection.forget(function)
         return True
 
-    def _opened(self, member: Member, parcel: Parcel) -> Packed:
+    def _receive_payload(self, worker: PooledWorker, payload: Payload) -> PickledValue:
         """Return a payload's data, or its file, which this side now owns."""
-        link: Link = member.link
-        if parcel.file:
-            spool = self._spool
-            if spool is None:
+        connection: WorkerConnection = worker.connection
+        if payload.file:
+            store = self._store
+            if store is None:
                 raise FrameError("a file in a shared store, and this executor has none")
-            return Packed.stored(spool.taken(parcel.file), parcel.sizes)
-        body, *buffers = link.assembly.parts(parcel, _no_file)
-        return Packed(body, buffers)
+            return PickledValue.from_file(store.take_ownership(payload.file), payload.sizes)
+        body, *buffers = connection.assembler.take_parts(payload, _refuse_file)
+        return PickledValue(body, buffers)
 
 
-def _no_file(name: str, size: int) -> bytearray:
+def _refuse_file(name: str, size: int) -> bytearray:
     raise FrameError(f"{name} ({size} bytes) is not a file of this shared store")
 
 
-def _unreadable(error: BaseException) -> CannotTravelError:
-    wrapped = CannotTravelError(f"the result cannot be unpickled here: {type(error).__name__}: {error}")
+def _unpickling_error(error: BaseException) -> SerializationError:
+    wrapped = SerializationError(f"the result cannot be unpickled here: {type(error).__name__}: {error}")
     wrapped.__cause__ = error
     return wrapped

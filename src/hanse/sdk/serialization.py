@@ -8,19 +8,19 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from hanse.sdk.errors import CannotTravelError
-from hanse.sdk.shared_store import Spool, SpoolFile
+from hanse.sdk.errors import SerializationError
+from hanse.sdk.shared_store import SharedStore, StoreFile
 from hanse.sdk.workers.worker_protocol import (
     LARGE_BYTES,
-    PARCEL_BYTES_MAX,
+    PAYLOAD_BYTES_MAX,
     PIECE_BYTES,
     FrameError,
-    Parcel,
-    Piece,
+    Payload,
+    PayloadPiece,
 )
 
-PROTOCOL: Final = 5
-MAIN: Final = b"__main__"
+PICKLE_PROTOCOL: Final = 5
+MAIN_MODULE: Final = b"__main__"
 Buffer = bytes | memoryview
 
 
@@ -36,7 +36,7 @@ class Input:
         return Input, (self.number,)
 
 
-class OutOfBand:
+class OutOfBandBytes:
     """Large bytes that pickle must not copy: they become a buffer beside the pickle, then bytes again."""
 
     __slots__ = ("value",)
@@ -48,7 +48,7 @@ class OutOfBand:
         return bytes, (pickle.PickleBuffer(self.value),)
 
 
-class Packed:
+class PickledValue:
     """Pickled value, in memory or in a file of the shared store."""
 
     __slots__ = ("body", "buffers", "file", "size", "sizes")
@@ -56,114 +56,116 @@ class Packed:
     def __init__(self, body: Buffer, buffers: Sequence[Buffer] = ()) -> None:
         self.body = body
         self.buffers: Sequence[Buffer] = buffers
-        self.file: SpoolFile | None = None
+        self.file: StoreFile | None = None
         self.sizes: tuple[int, ...] = ()
         self.size = len(body) + sum(map(len, buffers)) if buffers else len(body)
 
     @classmethod
-    def stored(cls, file: SpoolFile, sizes: tuple[int, ...]) -> "Packed":
+    def from_file(cls, file: StoreFile, sizes: tuple[int, ...]) -> "PickledValue":
         """Make a value from a file."""
         packed = cls(b"")
         packed.file, packed.sizes, packed.size = file, sizes, sum(sizes)
         return packed
 
-    def inline(self) -> Parcel:
+    def to_inline_payload(self) -> Payload:
         """Return a payload that goes inside a record."""
-        return Parcel(bytes(self.body), tuple(map(bytes, self.buffers)) if self.buffers else ())
+        return Payload(bytes(self.body), tuple(map(bytes, self.buffers)) if self.buffers else ())
 
-    def parts(self) -> list[Buffer]:
+    def read_parts(self) -> list[Buffer]:
         """Return body and buffers, from memory or from the file."""
         if self.file is None:
             return [self.body, *self.buffers]
-        return _cut(self.file.read(self.size), self.sizes)
+        return _split_parts(self.file.read(self.size), self.sizes)
 
-    def spooled(self, spool: Spool) -> Parcel | None:
+    def write_to_store(self, store: SharedStore) -> Payload | None:
         """Return a payload that refers to a file, which is written if necessary; None if it cannot be."""
         if self.file is None:
-            parts = self.parts()
-            file = spool.write(parts)
+            parts = self.read_parts()
+            file = store.write(parts)
             if file is None:
                 return None
             self.sizes = tuple(map(len, parts))
             self.file, self.body, self.buffers = file, b"", ()
-        return Parcel(b"", (), self.file.name, 0, self.sizes)
+        return Payload(b"", (), self.file.name, 0, self.sizes)
 
-    def unspool(self) -> None:
+    def load_to_memory(self) -> None:
         """Load the value into memory. If the file cannot be read, unpacking raises the error later."""
         try:
-            body, *buffers = self.parts()
+            body, *buffers = self.read_parts()
         except (OSError, FrameError):
             return
         self.body, self.buffers, self.file = body, buffers, None
 
-    def pieces(self, stream: int) -> tuple[Iterator[Piece], Parcel]:
+    def to_pieces(self, stream: int) -> tuple[Iterator[PayloadPiece], Payload]:
         """Return the pieces to send before the record, and the payload that refers to them."""
-        parts = self.parts()
-        return _pieces(parts, stream), Parcel(b"", (), "", stream, tuple(map(len, parts)))
+        parts = self.read_parts()
+        return _iterate_pieces(parts, stream), Payload(b"", (), "", stream, tuple(map(len, parts)))
 
 
-NOTHING: Final = Packed(pickle.dumps(((), {}), PROTOCOL))
+NO_ARGUMENTS: Final = PickledValue(pickle.dumps(((), {}), PICKLE_PROTOCOL))
 """Arguments of a call without arguments."""
 
 
-def _pieces(parts: list[Buffer], stream: int) -> Iterator[Piece]:
+def _iterate_pieces(parts: list[Buffer], stream: int) -> Iterator[PayloadPiece]:
     for part in parts:
         view = memoryview(part)
         for first in range(0, len(view), PIECE_BYTES):
-            yield Piece(stream, bytes(view[first : first + PIECE_BYTES]))
+            yield PayloadPiece(stream, bytes(view[first : first + PIECE_BYTES]))
 
 
-def pack(value: object, what: str) -> Packed:
+def pack(value: object, description: str) -> PickledValue:
     """Pickle a value. Raises ``SerializationError`` with the description ``what``."""
     if type(value) is bytes and len(value) > LARGE_BYTES:
-        value = OutOfBand(value)
+        value = OutOfBandBytes(value)
     buffers: list[pickle.PickleBuffer] = []
     try:
-        body = pickle.dumps(value, PROTOCOL, buffer_callback=buffers.append)
+        body = pickle.dumps(value, PICKLE_PROTOCOL, buffer_callback=buffers.append)
     except Exception:  # noqa: BLE001  a user's class may raise anything; cloudpickle decides
-        return cloud_packed(value, what)
-    if MAIN in body:
-        return cloud_packed(value, what)
-    return Packed(body, _flat(buffers)) if buffers else Packed(body)
+        return pack_with_cloudpickle(value, description)
+    if MAIN_MODULE in body:
+        return pack_with_cloudpickle(value, description)
+    return PickledValue(body, _raw_buffers(buffers)) if buffers else PickledValue(body)
 
 
-def pack_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Packed:
+def pack_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> PickledValue:
     """Pickle the arguments of a call. The caller may change them afterwards."""
     if not args and not kwargs:
-        return NOTHING
+        return NO_ARGUMENTS
     for argument in args:
         if type(argument) is bytes and len(argument) > LARGE_BYTES:
             args = tuple(
-                OutOfBand(one) if type(one) is bytes and len(one) > LARGE_BYTES else one for one in args
+                OutOfBandBytes(one) if type(one) is bytes and len(one) > LARGE_BYTES else one for one in args
             )
             break
-    return owned(pack((args, kwargs), "the arguments"))
+    return copy_buffers(pack((args, kwargs), "the arguments"))
 
 
-def cloud_packed(value: object, what: str) -> Packed:
+def pack_with_cloudpickle(value: object, description: str) -> PickledValue:
     """Pickle a value with cloudpickle, which handles functions and classes without an importable name."""
     buffers: list[pickle.PickleBuffer] = []
     try:
         import cloudpickle  # type: ignore[import-untyped]  # noqa: PLC0415  slow to import
 
-        body = cloudpickle.dumps(value, PROTOCOL, buffer_callback=buffers.append)
+        body = cloudpickle.dumps(value, PICKLE_PROTOCOL, buffer_callback=buffers.append)
     except Exception as error:
-        raise CannotTravelError(f"{what} cannot be pickled: {type(error).__name__}: {error}") from error
-    return Packed(body, _flat(buffers))
+        raise SerializationError(
+            f"{description} cannot be pickled: {type(error).__name__}: {error}"
+        ) from error
+    return PickledValue(body, _raw_buffers(buffers))
 
 
-def _flat(buffers: list[pickle.PickleBuffer]) -> list[memoryview]:
+def _raw_buffers(buffers: list[pickle.PickleBuffer]) -> list[memoryview]:
     return [buffer.raw() for buffer in buffers]
 
 
-def owned(packed: Packed) -> Packed:
+def copy_buffers(packed: PickledValue) -> PickledValue:
     """Copy the buffers of a value, because the caller may change the objects they belong to."""
     if packed.buffers:
-        packed.buffers = tuple(map(_kept, packed.buffers))
+        packed.buffers = tuple(map(_immutable_buffer, packed.buffers))
     return packed
 
 
-def _kept(buffer: Buffer) -> Buffer:
+def _immutable_buffer(buffer: Buffer) -> Buffer:
     """Return a buffer that cannot change: itself if it covers a bytes object, else a copy."""
     if isinstance(buffer, memoryview) and type(buffer.obj) is bytes and len(buffer.obj) == buffer.nbytes:
         return buffer
@@ -175,32 +177,32 @@ def unpack(parts: Sequence[Buffer]) -> Any:
     return pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301  the sender has proved its key
 
 
-class Assembly:
+class PayloadAssembler:
     """Assembler of streams from their pieces; both sides use it."""
 
     def __init__(self) -> None:
         self._streams: dict[int, bytearray] = {}
         self._bytes = 0
 
-    def add(self, piece: Piece) -> None:
+    def add_piece(self, piece: PayloadPiece) -> None:
         """Append the next piece. Raises ``FrameError`` if there are too many bytes."""
         self._bytes += len(piece.data)
-        if self._bytes > PARCEL_BYTES_MAX:
-            raise FrameError(f"more than {PARCEL_BYTES_MAX} bytes of payloads")
+        if self._bytes > PAYLOAD_BYTES_MAX:
+            raise FrameError(f"more than {PAYLOAD_BYTES_MAX} bytes of payloads")
         self._streams.setdefault(piece.stream, bytearray()).extend(piece.data)
 
-    def parts(self, parcel: Parcel, read: Callable[[str, int], bytearray]) -> Sequence[Buffer]:
+    def take_parts(self, payload: Payload, read_file: Callable[[str, int], bytearray]) -> Sequence[Buffer]:
         """Return body and buffers of a received payload. ``read``: reads a file of the shared store."""
-        if parcel.stream:
-            data = self._streams.pop(parcel.stream, bytearray())
+        if payload.stream:
+            data = self._streams.pop(payload.stream, bytearray())
             self._bytes -= len(data)
-            return _cut(data, parcel.sizes)
-        if parcel.file:
-            return _cut(read(parcel.file, sum(parcel.sizes)), parcel.sizes)
-        return (parcel.body, *parcel.buffers)
+            return _split_parts(data, payload.sizes)
+        if payload.file:
+            return _split_parts(read_file(payload.file, sum(payload.sizes)), payload.sizes)
+        return (payload.body, *payload.buffers)
 
 
-def _cut(data: bytearray, sizes: Sequence[int]) -> list[Buffer]:
+def _split_parts(data: bytearray, sizes: Sequence[int]) -> list[Buffer]:
     """Split data into consecutive parts. Raises ``FrameError`` if the sizes do not match."""
     if len(data) != sum(sizes) or not sizes:
         raise FrameError(f"{len(data)} bytes came of a payload of {sum(sizes)}")
@@ -213,6 +215,6 @@ def _cut(data: bytearray, sizes: Sequence[int]) -> list[Buffer]:
     return parts
 
 
-def is_large(packed: Packed) -> bool:
+def is_large(packed: PickledValue) -> bool:
     """Return True if the value must not go inside a record."""
     return packed.size > LARGE_BYTES or packed.file is not None

@@ -17,18 +17,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-MEMORY: Final = Path("/dev/shm")  # noqa: S108  the names below it cannot be guessed
-PREFIX: Final = "hanse-spool-"
+MEMORY_DIRECTORY: Final = Path("/dev/shm")  # noqa: S108  the names below it cannot be guessed
+DIRECTORY_PREFIX: Final = "hanse-spool-"
 FREE_BYTES_MIN: Final = 256 << 20
 """Bytes that must stay free on the device; otherwise payloads go over the channel."""
-LOCK: Final = "lock"
-TOKEN: Final = "token"  # noqa: S105  a file's name
+LOCK_FILE: Final = "lock"
+TOKEN_FILE: Final = "token"  # noqa: S105  a file's name
 NAME_BYTES: Final = 12
 
 Buffer = bytes | memoryview
 
 
-class SpoolFile:
+class StoreFile:
     """File of the shared store, removed when this object is garbage-collected."""
 
     __slots__ = ("_directory", "name")
@@ -46,22 +46,22 @@ class SpoolFile:
             os.unlink(f"{self._directory}/{self.name}")  # noqa: PTH108  pathlib may be unloaded already
 
 
-class Spool:
+class SharedStore:
     """Shared store as both sides use it."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
 
-    def write(self, parts: Sequence[Buffer]) -> SpoolFile | None:
+    def write(self, parts: Sequence[Buffer]) -> StoreFile | None:
         """Write a new file with these parts; None if it cannot be written."""
         name = write_file(self.directory, parts)
-        return None if name is None else SpoolFile(self.directory, name)
+        return None if name is None else StoreFile(self.directory, name)
 
-    def taken(self, name: str) -> SpoolFile:
+    def take_ownership(self, name: str) -> StoreFile:
         """Take over a file that the other side wrote. Raises ``OSError`` if this is no file's name."""
-        if "/" in name or name in ("", ".", "..", LOCK, TOKEN):
+        if "/" in name or name in ("", ".", "..", LOCK_FILE, TOKEN_FILE):
             raise OSError(f"'{name}' is not the name of a payload")
-        return SpoolFile(self.directory, name)
+        return StoreFile(self.directory, name)
 
 
 def write_file(directory: str, parts: Sequence[Buffer]) -> str | None:
@@ -110,14 +110,14 @@ def read_file(path: str, size: int) -> bytearray:
     return data
 
 
-class OwnSpool(Spool):
+class ExecutorStore(SharedStore):
     """Shared store of an executor, which creates and removes the directory."""
 
     def __init__(self, parent: str | os.PathLike[str] | None = None) -> None:
-        chosen = Path(parent) if parent is not None else _default_parent()
-        _sweep(chosen)
-        self._outer = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getuid()}-", dir=chosen))
-        self._lock = os.open(self._outer / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        directory = Path(parent) if parent is not None else _default_parent()
+        _remove_abandoned(directory)
+        self._outer = Path(tempfile.mkdtemp(prefix=f"{DIRECTORY_PREFIX}{os.getuid()}-", dir=directory))
+        self._lock = os.open(self._outer / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._outer.chmod(0o711)  # can be entered, not listed
         inner = self._outer / secrets.token_hex(NAME_BYTES)
@@ -125,8 +125,8 @@ class OwnSpool(Spool):
         inner.chmod(0o1733)  # workers may write, not list; nobody removes another user's files
         super().__init__(str(inner))
         self.token = secrets.token_hex(NAME_BYTES)
-        (inner / TOKEN).write_text(self.token, encoding="ascii")
-        (inner / TOKEN).chmod(0o644)
+        (inner / TOKEN_FILE).write_text(self.token, encoding="ascii")
+        (inner / TOKEN_FILE).chmod(0o644)
 
     def close(self) -> None:
         """Remove the directory with all files. May be called twice."""
@@ -136,15 +136,15 @@ class OwnSpool(Spool):
             self._lock = -1
 
 
-def sees(directory: str, token: str) -> bool:
+def can_use_store(directory: str, token: str) -> bool:
     """Return True if this process sees the store with that token and can write there."""
     if not directory:
         return False
     try:
-        seen = Path(directory, TOKEN).read_text(encoding="ascii")
+        content = Path(directory, TOKEN_FILE).read_text(encoding="ascii")
     except (OSError, ValueError):
         return False
-    if seen != token:
+    if content != token:
         return False
     name = write_file(directory, (b"",))
     if name is None:
@@ -155,16 +155,16 @@ def sees(directory: str, token: str) -> bool:
 
 
 def _default_parent() -> Path:
-    if MEMORY.is_dir() and os.access(MEMORY, os.W_OK | os.X_OK):
-        return MEMORY
+    if MEMORY_DIRECTORY.is_dir() and os.access(MEMORY_DIRECTORY, os.W_OK | os.X_OK):
+        return MEMORY_DIRECTORY
     return Path(tempfile.gettempdir())
 
 
-def _sweep(parent: Path) -> None:
+def _remove_abandoned(parent: Path) -> None:
     """Remove stores of this user whose processes have ended."""
-    for outer in parent.glob(f"{PREFIX}{os.getuid()}-*"):
+    for outer in parent.glob(f"{DIRECTORY_PREFIX}{os.getuid()}-*"):
         try:
-            lock = os.open(outer / LOCK, os.O_RDWR)
+            lock = os.open(outer / LOCK_FILE, os.O_RDWR)
         except OSError:  # another process creates or removes it right now
             continue
         try:

@@ -51,7 +51,7 @@ def task(
 ) -> Callable[[Callable[P, T]], Task[P, T]]:
     """Declare the needs of a function: ``@hanse.task(cpus=2, memory="1GiB", retries=3)``."""
 
-    def wrapped(function: Callable[P, T]) -> Task[P, T]:
+    def decorate(function: Callable[P, T]) -> Task[P, T]:
         return Task(function, resources, retries, client)
 
-    return wrapped
+    return decorate

@@ -8,28 +8,28 @@ from typing import Any
 
 from hanse.sdk.errors import DependencyFailedError
 from hanse.sdk.future import Future
-from hanse.sdk.serialization import Input, Packed, pack_call
+from hanse.sdk.serialization import Input, PickledValue, pack_call
 
-Wanted = concurrent.futures.Future[Any]
-GoOn = Callable[[Packed | None, tuple[tuple[int, Packed], ...]], None]
+Dependency = concurrent.futures.Future[Any]
+ReadyCallback = Callable[[PickledValue | None, tuple[tuple[int, PickledValue], ...]], None]
 
 
-def futures_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Wanted, ...]:
+def find_futures(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Dependency, ...]:
     """Return the futures among the arguments, also one level inside lists, tuples and dictionaries."""
-    found: list[Wanted] = []
+    found: list[Dependency] = []
     for argument in (*args, *kwargs.values()) if kwargs else args:
         if isinstance(argument, concurrent.futures.Future):
             found.append(argument)
         elif type(argument) in (list, tuple, dict):
-            found += [one for one in _inside(argument) if isinstance(one, concurrent.futures.Future)]
+            found += [one for one in _iterate_items(argument) if isinstance(one, concurrent.futures.Future)]
     return tuple(found)
 
 
-def _inside(argument: Any) -> Iterator[Any]:
+def _iterate_items(argument: Any) -> Iterator[Any]:
     return iter(argument.values()) if isinstance(argument, dict) else iter(argument)
 
 
-class Held:
+class DependentCall:
     """Call that waits for its futures. The thread in which the last future ends continues with the call."""
 
     def __init__(
@@ -37,71 +37,75 @@ class Held:
         future: Future[Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        wanted: tuple[Wanted, ...],
-        go_on: GoOn,
+        dependencies: tuple[Dependency, ...],
+        on_ready: ReadyCallback,
     ) -> None:
         self._future = future
         self._args = args
         self._kwargs = kwargs
-        self._wanted = wanted
-        self._go_on = go_on
+        self._dependencies = dependencies
+        self._on_ready = on_ready
         """Callback that is called once: with the arguments, or with None if the call is not to be made."""
-        self._left = len(wanted)
+        self._remaining = len(dependencies)
         self._lock = threading.Lock()
-        self._gone = False
+        self._finished = False
 
-    def watch(self) -> None:
+    def start(self) -> None:
         """Start to wait."""
-        self._future.add_done_callback(lambda _: self._leave())  # the call may be cancelled meanwhile
-        for wanted in self._wanted:
-            if isinstance(wanted, Future):
-                wanted._wanted_by_calls = True
-            wanted.add_done_callback(self._one_done)
+        self._future.add_done_callback(lambda _: self._finish())  # the call may be cancelled meanwhile
+        for dependency in self._dependencies:
+            if isinstance(dependency, Future):
+                dependency._is_input = True
+            dependency.add_done_callback(self._on_dependency_done)
 
-    def _one_done(self, _: Wanted) -> None:
+    def _on_dependency_done(self, _: Dependency) -> None:
         with self._lock:
-            self._left -= 1
-            if self._left:
+            self._remaining -= 1
+            if self._remaining:
                 return
         try:
-            packed, inputs = self._packed()
+            packed, inputs = self._pack_arguments()
         except BaseException as error:  # noqa: BLE001  in a callback it would be lost
-            if self._future._begin():
+            if self._future._set_running():
                 self._future.set_exception(error)
             return
-        self._leave(packed, inputs)
+        self._finish(packed, inputs)
 
-    def _leave(self, packed: Packed | None = None, inputs: tuple[tuple[int, Packed], ...] = ()) -> None:
+    def _finish(
+        self, packed: PickledValue | None = None, inputs: tuple[tuple[int, PickledValue], ...] = ()
+    ) -> None:
         with self._lock:
-            gone, self._gone = self._gone, True
-        if not gone:
-            self._go_on(packed, inputs)
-            self._args, self._kwargs, self._wanted = (), {}, ()
+            was_finished, self._finished = self._finished, True
+        if not was_finished:
+            self._on_ready(packed, inputs)
+            self._args, self._kwargs, self._dependencies = (), {}, ()
 
-    def _packed(self) -> tuple[Packed, tuple[tuple[int, Packed], ...]]:
+    def _pack_arguments(self) -> tuple[PickledValue, tuple[tuple[int, PickledValue], ...]]:
         """Return the arguments with the results put in; results in files stay there."""
         numbers = itertools.count(1)
-        values: dict[Wanted, Any] = {}
-        inputs: list[tuple[int, Packed]] = []
-        for wanted in self._wanted:
-            if wanted in values:
+        values: dict[Dependency, Any] = {}
+        inputs: list[tuple[int, PickledValue]] = []
+        for dependency in self._dependencies:
+            if dependency in values:
                 continue
-            failed = "was cancelled" if wanted.cancelled() else "failed" if wanted.exception() else ""
-            if failed:
-                error = DependencyFailedError(f"another call, an argument of this one, {failed}")
-                raise error from (None if wanted.cancelled() else wanted.exception())
-            stored = wanted._stored() if isinstance(wanted, Future) else None
-            if stored is None:
-                values[wanted] = wanted.result()
+            failure = (
+                "was cancelled" if dependency.cancelled() else "failed" if dependency.exception() else ""
+            )
+            if failure:
+                error = DependencyFailedError(f"another call, an argument of this one, {failure}")
+                raise error from (None if dependency.cancelled() else dependency.exception())
+            stored_value = dependency._stored_result() if isinstance(dependency, Future) else None
+            if stored_value is None:
+                values[dependency] = dependency.result()
             else:
-                values[wanted] = Input(next(numbers))
-                inputs.append((values[wanted].number, stored))
-        args = tuple(_put_in(argument, values) for argument in self._args)
-        kwargs = {name: _put_in(argument, values) for name, argument in self._kwargs.items()}
+                values[dependency] = Input(next(numbers))
+                inputs.append((values[dependency].number, stored_value))
+        args = tuple(_substitute(argument, values) for argument in self._args)
+        kwargs = {name: _substitute(argument, values) for name, argument in self._kwargs.items()}
         return pack_call(args, kwargs), tuple(inputs)
 
 
-def _put_in(argument: Any, values: dict[Wanted, Any]) -> Any:
+def _substitute(argument: Any, values: dict[Dependency, Any]) -> Any:
     if isinstance(argument, concurrent.futures.Future):
         return values[argument]
     kind = type(argument)

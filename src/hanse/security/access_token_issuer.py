@@ -15,89 +15,92 @@ from typing import Final
 import msgspec
 
 from hanse.security import atomic_files
-from hanse.security.access_tokens import PEOPLE, Access, token_text
+from hanse.security.access_tokens import PEOPLE_ROLES, AccessTokenClaims, token_text
 from hanse.security.certificate_authority import Authority
 from hanse.security.home import Home
 from hanse.security.identity import Role, name_problem
 from hanse.security.revocation_list import (
     ACCESS_DAYS_MAX,
-    CLOCKS_APART,
+    CLOCK_SKEW,
     DAY,
     REVOKED_FILE,
-    Revoked,
-    RevokedError,
-    read_revoked,
-    revoked_at,
+    RevocationListError,
+    RevocationSet,
+    known_revocations,
+    read_revocations,
 )
 from hanse.security.wall_time import wall_now
 
 TOKENS_MAX: Final = 10_000
 """Tokens on the list; expired ones are removed."""
-_BOOK: Final = "access.json"
-_BOOK_BYTES_MAX: Final = 8 << 20
+_TOKENS_FILE: Final = "access.json"
+_TOKENS_FILE_BYTES_MAX: Final = 8 << 20
 _SERIAL_BYTES: Final = 16
 
 
-class AccessError(Exception):
+class AccessTokenError(Exception):
     """A token cannot be made or revoked; the message says why."""
 
 
-class Given(msgspec.Struct, frozen=True):
+class IssuedToken(msgspec.Struct, frozen=True):
     """A token that was issued."""
 
-    access: Access
+    access: AccessTokenClaims
     revoked: bool = False
 
 
-class _Page(msgspec.Struct):
+class _AccessTokenFile(msgspec.Struct):
     """The whole list, as stored in its file."""
 
-    given: list[Given]
+    given: list[IssuedToken]
     version: int = 1
 
 
-class AccessLedger:
+class AccessTokenIssuer:
     """The access tokens of one league, at a home with its authority."""
 
     def __init__(self, home: Home, authority: Authority, clock: Callable[[], int] = wall_now) -> None:
         self._home = home
         self._authority = authority
         self._clock = clock
-        self._path = home.authority / _BOOK
+        self._path = home.authority / _TOKENS_FILE
 
     def create(self, role: Role, name: str, days: int) -> str:
         """Return a new token of this role and name; only its bearer has it afterwards."""
         problem = name_problem(name)
         if problem is not None:
-            raise AccessError(problem)
-        if role not in PEOPLE:
-            raise AccessError(f"{role.noun} shows a certificate; make a join token with 'hanse token create'")
+            raise AccessTokenError(problem)
+        if role not in PEOPLE_ROLES:
+            raise AccessTokenError(
+                f"{role.with_article} shows a certificate; make a join token with 'hanse token create'"
+            )
         if not 1 <= days <= ACCESS_DAYS_MAX:
-            raise AccessError(f"a token must live for 1 to {ACCESS_DAYS_MAX} days")
+            raise AccessTokenError(f"a token must live for 1 to {ACCESS_DAYS_MAX} days")
         now = self._clock()
         # A clock ahead of ours may have revoked the name's tokens: date this one after the revocation.
-        now = max(now, 1 + self._known(now).names.get(name, -1))
+        now = max(now, 1 + self._known_revocations(now).names.get(name, -1))
         serial = secrets.token_hex(_SERIAL_BYTES)
-        access = Access(self._authority.league, role, name, serial, now, now + days * DAY)
-        with self._opened() as page:
+        access = AccessTokenClaims(self._authority.league, role, name, serial, now, now + days * DAY)
+        with self._open() as page:
             if len(page.given) >= TOKENS_MAX:
-                raise AccessError(f"there are {TOKENS_MAX} tokens already; wait until some have expired")
-            page.given.append(Given(access))
+                raise AccessTokenError(f"there are {TOKENS_MAX} tokens already; wait until some have expired")
+            page.given.append(IssuedToken(access))
         return token_text(access, self._authority.sign)
 
-    def listed(self) -> list[Given]:
+    def list_tokens(self) -> list[IssuedToken]:
         """Return the tokens that have not expired, the oldest first."""
-        known = self._known(self._clock())
-        with self._opened() as page:
+        known = self._known_revocations(self._clock())
+        with self._open() as page:
             return [
-                Given(
+                IssuedToken(
                     one.access,
-                    one.revoked or known.ends(one.access.serial, one.access.name, one.access.issued),
+                    one.revoked
+                    or known.is_token_revoked(one.access.serial, one.access.name, one.access.issued),
                 )
                 for one in page.given
             ]
 
-    def revoke(self, name: str, serial: str = "") -> list[Access]:
+    def revoke(self, name: str, serial: str = "") -> list[AccessTokenClaims]:
         """Revoke everything that people of this name have until now, or the one token whose serial has this
         prefix; return the tokens that it ended.
 
@@ -106,46 +109,46 @@ class AccessLedger:
         """
         problem = name_problem(name)
         if problem is not None:
-            raise AccessError(problem)
-        with self._opened() as page:
+            raise AccessTokenError(problem)
+        with self._open() as page:
             chosen = [
                 given.access
                 for given in page.given
                 if given.access.name == name and given.access.serial.startswith(serial) and not given.revoked
             ]
             if chosen or not serial:
-                self._close(chosen, "" if serial else name)
+                self._revoke_in_list(chosen, "" if serial else name)
             page.given = [
                 msgspec.structs.replace(given, revoked=given.revoked or given.access in chosen)
                 for given in page.given
             ]
         return chosen
 
-    def names(self) -> dict[str, int]:
+    def revoked_names(self) -> dict[str, int]:
         """Return the revoked names, each with the time up to which everything has ended, as far as this
         machine knows."""
-        return self._known(self._clock()).names
+        return self._known_revocations(self._clock()).names
 
-    def _close(self, chosen: list[Access], name: str) -> None:
+    def _revoke_in_list(self, tokens: list[AccessTokenClaims], name: str) -> None:
         path = self._home.path / REVOKED_FILE
         try:
-            known = read_revoked(path)
-        except RevokedError as error:
-            raise AccessError(f"{error}; repair it, or remove it and revoke everybody again") from None
+            known = read_revocations(path)
+        except RevocationListError as error:
+            raise AccessTokenError(f"{error}; repair it, or remove it and revoke everybody again") from None
         now = self._clock()
-        names = {name: now + CLOCKS_APART} if name else {}
-        ended = Revoked({access.serial: access.expires for access in chosen}, names)
-        atomic_files.replace(path, msgspec.json.encode(known.joined(ended, now)), atomic_files.PUBLIC)
+        names = {name: now + CLOCK_SKEW} if name else {}
+        ended = RevocationSet({access.serial: access.expires for access in tokens}, names)
+        atomic_files.replace(path, msgspec.json.encode(known.merge(ended, now)), atomic_files.PUBLIC)
 
-    def _known(self, now: int) -> Revoked:
+    def _known_revocations(self, now: int) -> RevocationSet:
         """Return all revocations that this machine knows."""
         try:
-            return revoked_at(self._home.path, now)
-        except RevokedError as error:
-            raise AccessError(f"{error}; repair it, or remove it and revoke everybody again") from None
+            return known_revocations(self._home.path, now)
+        except RevocationListError as error:
+            raise AccessTokenError(f"{error}; repair it, or remove it and revoke everybody again") from None
 
     @contextmanager
-    def _opened(self) -> Iterator[_Page]:
+    def _open(self) -> Iterator[_AccessTokenFile]:
         """Open the list, without expired tokens, under the lock; write it back when the block succeeds."""
         lock = os.open(
             self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, atomic_files.PRIVATE
@@ -161,15 +164,19 @@ class AccessLedger:
         finally:
             os.close(lock)  # releases the lock
 
-    def _load(self) -> _Page:
+    def _load(self) -> _AccessTokenFile:
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
-            return _Page([])
+            return _AccessTokenFile([])
         try:
-            page = msgspec.json.decode(data, type=_Page) if len(data) <= _BOOK_BYTES_MAX else None
+            page = (
+                msgspec.json.decode(data, type=_AccessTokenFile)
+                if len(data) <= _TOKENS_FILE_BYTES_MAX
+                else None
+            )
         except (msgspec.MsgspecError, UnicodeDecodeError):
             page = None
         if page is None or page.version != 1:
-            raise AccessError(f"{self._path} is damaged. Move it away; issued tokens stay valid")
+            raise AccessTokenError(f"{self._path} is damaged. Move it away; issued tokens stay valid")
         return page

@@ -20,23 +20,23 @@ from typing import Final
 
 import msgspec
 
-from hanse.security.auth_refusal import Reason, Refusal
+from hanse.security.auth_refusal import AuthRefusal, AuthRefusalReason
 from hanse.security.certificate_fields import public_key_of
 from hanse.security.identity import MEMBERS, Identity, Role, name_problem
-from hanse.security.revocation_list import Revoked, RevokedError, read_revoked
-from hanse.security.signature import genuine
+from hanse.security.revocation_list import RevocationListError, RevocationSet, read_revocations
+from hanse.security.signature import is_genuine_signature
 from hanse.security.wall_time import wall_now
 
 ACCESS_DAYS: Final = 30
 ACCESS_CHARACTERS_MAX: Final = 1_024
-KNOWN_MAX: Final = 1_024
+CACHE_MAX: Final = 1_024
 """Tokens with a verified signature that are cached; the least recently used one is dropped."""
-PEOPLE: Final = tuple(role for role in Role if role not in MEMBERS)
+PEOPLE_ROLES: Final = tuple(role for role in Role if role not in MEMBERS)
 """Roles that a token may give: members show certificates."""
 PREFIX: Final = "hanse-access-1"
 
 
-class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AccessTokenClaims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The claims of a token. Times in microseconds since 1970."""
 
     league: str
@@ -53,13 +53,13 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Identity(self.league, self.role, self.name)
 
 
-def token_text(access: Access, sign: Callable[[bytes], bytes]) -> str:
+def token_text(access: AccessTokenClaims, sign: Callable[[bytes], bytes]) -> str:
     """Return a token as its bearer gets it; ``sign`` is the authority's."""
-    signed = f"{PREFIX}.{encoded(msgspec.json.encode(access))}"
-    return f"{signed}.{encoded(sign(signed.encode('ascii')))}"
+    signed = f"{PREFIX}.{encode_base64(msgspec.json.encode(access))}"
+    return f"{signed}.{encode_base64(sign(signed.encode('ascii')))}"
 
 
-class AccessBook:
+class AccessTokenVerifier:
     """The verifier of tokens and of people's revocations, for one member. It reads the authority's key once
     and the home's list whenever that has changed. ``live.http.revocation_sync`` sets the list received from
     peers."""
@@ -67,7 +67,7 @@ class AccessBook:
     def __init__(
         self, league: str, authority: str, revoked: Path, clock: Callable[[], int] = wall_now
     ) -> None:
-        self.told: Revoked | None = Revoked()
+        self.peer_revocations: RevocationSet | None = RevocationSet()
         """The list received from peers; None: it cannot be read, and all people are refused."""
         self.on_change: Callable[[], None] = lambda: None
         """Called when the home's list has changed."""
@@ -75,86 +75,98 @@ class AccessBook:
         self._key = public_key_of(authority)
         self._path = revoked
         self._clock = clock
-        self._known: OrderedDict[str, Access] = OrderedDict()
-        self._revoked = Revoked()
+        self._verified: OrderedDict[str, AccessTokenClaims] = OrderedDict()
+        self._home_list = RevocationSet()
         self._stamp: tuple[int, int, int] | None = None
         """Inode, size and change time of the list that was read."""
 
-    def check(self, text: str) -> Identity | Refusal:
+    def check(self, text: str) -> Identity | AuthRefusal:
         """Return the identity of a token's bearer, or a refusal. Raise ``RevocationListError``."""
-        access = self._known.get(text) or self._read(text)
-        if isinstance(access, Refusal):
+        access = self._verified.get(text) or self._verify(text)
+        if isinstance(access, AuthRefusal):
             return access
-        self._known[text] = access
-        self._known.move_to_end(text)
-        if len(self._known) > KNOWN_MAX:
-            self._known.popitem(last=False)
+        self._verified[text] = access
+        self._verified.move_to_end(text)
+        if len(self._verified) > CACHE_MAX:
+            self._verified.popitem(last=False)
         if self._clock() >= access.expires:
-            return Refusal(Reason.EXPIRED, f"the token of {access.role} {access.name} has expired")
-        if self._ended(access):
-            return Refusal(Reason.REVOKED, f"the token of {access.role} {access.name} was revoked")
+            return AuthRefusal(
+                AuthRefusalReason.EXPIRED, f"the token of {access.role} {access.name} has expired"
+            )
+        if self._is_revoked(access):
+            return AuthRefusal(
+                AuthRefusalReason.REVOKED, f"the token of {access.role} {access.name} was revoked"
+            )
         return access.identity
 
-    def _read(self, text: str) -> Access | Refusal:
+    def _verify(self, text: str) -> AccessTokenClaims | AuthRefusal:
         """Verify a token that is not in the cache."""
-        signed, _, seal = text.rpartition(".")
+        signed, _, signature_text = text.rpartition(".")
         prefix, _, claims = signed.partition(".")
         if prefix != PREFIX or len(text) > ACCESS_CHARACTERS_MAX or not text.isascii():
-            return Refusal(Reason.UNKNOWN, f"this is not an access token; one begins with '{PREFIX}.'")
+            return AuthRefusal(
+                AuthRefusalReason.UNKNOWN, f"this is not an access token; one begins with '{PREFIX}.'"
+            )
         try:
-            access = msgspec.json.decode(_decoded(claims), type=Access)
-            signature = _decoded(seal)
+            access = msgspec.json.decode(_decode_base64(claims), type=AccessTokenClaims)
+            signature = _decode_base64(signature_text)
         except (msgspec.MsgspecError, ValueError):
-            return Refusal(Reason.UNKNOWN, "the access token is damaged")
-        if not genuine(self._key, signature, signed.encode("ascii")):
-            return Refusal(Reason.UNKNOWN, "the access token was not issued by this league's authority")
+            return AuthRefusal(AuthRefusalReason.UNKNOWN, "the access token is damaged")
+        if not is_genuine_signature(self._key, signature, signed.encode("ascii")):
+            return AuthRefusal(
+                AuthRefusalReason.UNKNOWN, "the access token was not issued by this league's authority"
+            )
         if access.league != self._league or access.role in MEMBERS or name_problem(access.name):
-            return Refusal(Reason.UNKNOWN, "the access token is for another league, or for a member")
+            return AuthRefusal(
+                AuthRefusalReason.UNKNOWN, "the access token is for another league, or for a member"
+            )
         return access
 
-    def ends_person(self, name: str, issued: int) -> bool:
+    def is_person_revoked(self, name: str, issued: int) -> bool:
         """Return whether a person's certificate was revoked, or raise ``RevocationListError``."""
-        listed, told = self._lists()
-        return listed.ends_person(name, issued) or told.ends_person(name, issued)
+        home, peers = self._both_lists()
+        return home.is_person_revoked(name, issued) or peers.is_person_revoked(name, issued)
 
-    def _ended(self, access: Access) -> bool:
-        return any(known.ends(access.serial, access.name, access.issued) for known in self._lists())
+    def _is_revoked(self, access: AccessTokenClaims) -> bool:
+        return any(
+            known.is_token_revoked(access.serial, access.name, access.issued) for known in self._both_lists()
+        )
 
-    def _lists(self) -> tuple[Revoked, Revoked]:
+    def _both_lists(self) -> tuple[RevocationSet, RevocationSet]:
         """Return the home's list, then the one from peers."""
-        if self.told is None:
-            raise RevokedError("the revocations of other members cannot be read")
-        return self.listed(), self.told
+        if self.peer_revocations is None:
+            raise RevocationListError("the revocations of other members cannot be read")
+        return self.home_list(), self.peer_revocations
 
-    def listed(self) -> Revoked:
+    def home_list(self) -> RevocationSet:
         """Return the revocations of the home's file as it is now. Raise ``RevocationListError``."""
         try:
             status = self._path.stat()
             stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
         except FileNotFoundError:
             if self._stamp is not None:
-                self._stamp, self._revoked = None, Revoked()
-            return self._revoked
+                self._stamp, self._home_list = None, RevocationSet()
+            return self._home_list
         except OSError as error:
-            raise RevokedError(f"{self._path.name} cannot be read: {error.strerror}") from None
+            raise RevocationListError(f"{self._path.name} cannot be read: {error.strerror}") from None
         if stamp != self._stamp:
-            self._revoked = read_revoked(self._path)
+            self._home_list = read_revocations(self._path)
             self._stamp = stamp
             self.on_change()
-        return self._revoked
+        return self._home_list
 
 
-def encoded(data: bytes) -> str:
+def encode_base64(data: bytes) -> str:
     """Encode bytes as in tokens."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
 
 
-def _decoded(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     """Decode the output of ``encode_base64``; ``ValueError`` for anything else, also for other spellings."""
     try:
         data = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except binascii.Error as error:
         raise ValueError(str(error)) from None
-    if encoded(data) != text:
+    if encode_base64(data) != text:
         raise ValueError("not in canonical form")
     return data

@@ -10,7 +10,7 @@ PUBLIC: Final = 0o644
 
 def write_new(path: Path, data: bytes, mode: int) -> None:
     """Write a file that must not exist yet; raise ``FileExistsError`` and change nothing if it does."""
-    part = _written(path, data, mode)
+    part = _write_temporary(path, data, mode)
     try:
         path.hardlink_to(part)
     finally:
@@ -20,7 +20,7 @@ def write_new(path: Path, data: bytes, mode: int) -> None:
 
 def replace(path: Path, data: bytes, mode: int) -> None:
     """Write a file, in place of an older one if there is one; it is durable on return."""
-    _written(path, data, mode).replace(path)
+    _write_temporary(path, data, mode).replace(path)
     sync_directory(path.parent)
 
 
@@ -33,7 +33,7 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def _written(path: Path, data: bytes, mode: int) -> Path:
+def _write_temporary(path: Path, data: bytes, mode: int) -> Path:
     """Write a durable file beside ``path``; its permissions never exceed ``mode``, not even for a moment."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     part.unlink(missing_ok=True)

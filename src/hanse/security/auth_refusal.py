@@ -5,7 +5,7 @@ from enum import StrEnum
 import msgspec
 
 
-class Reason(StrEnum):
+class AuthRefusalReason(StrEnum):
     """The reason why a token or a request for a certificate was refused."""
 
     UNKNOWN = "unknown"
@@ -21,9 +21,9 @@ class Reason(StrEnum):
     """The certificate is not the requested one."""
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class AuthRefusal(msgspec.Struct, frozen=True):
     """The refusal of a token or a request for a certificate."""
 
-    reason: Reason
+    reason: AuthRefusalReason
     detail: str = ""
     """A sentence for the operators of the league; it holds no secret."""

@@ -20,11 +20,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from hanse.model.ids import SECOND
 from hanse.security import atomic_files
-from hanse.security.auth_refusal import Reason, Refusal
+from hanse.security.auth_refusal import AuthRefusal, AuthRefusalReason
 from hanse.security.certificate_fields import fingerprint_of
 from hanse.security.home import AUTHORITY_CERTIFICATE, AUTHORITY_KEY, AUTHORITY_SOURCE
-from hanse.security.identity import BACKDATED, Identity, Role, name_problem
-from hanse.security.private_keys import key_bytes, new_key, read_key, read_request
+from hanse.security.identity import BACKDATE, Identity, Role, name_problem
+from hanse.security.private_keys import encode_public_key, load_certificate_request, load_key, new_key
 from hanse.security.revocation_list import ACCESS_DAYS_MAX
 from hanse.security.wall_time import wall_now
 
@@ -50,7 +50,7 @@ class Authority:
     """Issues the league's certificates. ``clock``: microseconds since 1970, read at every issue."""
 
     def __init__(self, key: str, certificate: str, clock: Callable[[], int] = wall_now) -> None:
-        self._key = read_key(key)
+        self._key = load_key(key)
         self._own = x509.load_pem_x509_certificate(certificate.encode("ascii"))
         self._clock = clock
         names = self._own.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
@@ -61,9 +61,9 @@ class Authority:
         public = self._own.public_key()
         if name_problem(self.league) is not None or not isinstance(public, ec.EllipticCurvePublicKey):
             raise AuthorityError("this is not a certificate of a league's authority")
-        if key_bytes(public) != key_bytes(self._key.public_key()):
+        if encode_public_key(public) != encode_public_key(self._key.public_key()):
             raise AuthorityError("the authority's key and certificate do not belong together")
-        self.fingerprint = fingerprint_of(key_bytes(public))
+        self.fingerprint = fingerprint_of(encode_public_key(public))
         """``sha256:`` and the digest of the public key; join tokens carry it."""
 
     @classmethod
@@ -74,15 +74,15 @@ class Authority:
             raise AuthorityError(f"the league's name: {problem}")
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         key = new_key()
-        certificate = _self_signed(read_key(key), league, clock())
-        taken = f"{directory} has an authority already; nothing was changed"
+        certificate = _self_sign(load_key(key), league, clock())
+        occupied = f"{directory} has an authority already; nothing was changed"
         if (directory / CERTIFICATE_FILE).exists():
-            raise AuthorityError(taken)
+            raise AuthorityError(occupied)
         try:
             # If two processes create one at the same time, the one that writes its key first wins.
             atomic_files.write_new(directory / KEY_FILE, key.encode("ascii"), atomic_files.PRIVATE)
         except FileExistsError:
-            raise AuthorityError(taken) from None
+            raise AuthorityError(occupied) from None
         atomic_files.write_new(directory / CERTIFICATE_FILE, certificate.encode("ascii"), atomic_files.PUBLIC)
         return cls(key, certificate, clock)
 
@@ -135,26 +135,27 @@ class Authority:
         hosts: Sequence[str] = (),
         lifetime: int | None = None,
         after: int = -1,
-    ) -> str | Refusal:
+    ) -> str | AuthRefusal:
         """Return a certificate as PEM for the key of a request; nothing else of the request is used.
 
         ``hosts`` are names and addresses for programs that check them; members do not. ``lifetime`` in
         microseconds; the default is a day for members and thirty days for people. ``after``: the certificate
         counts as issued later than this, because its holder's name is revoked up to then.
         """
-        key = read_request(csr_pem)
+        key = load_certificate_request(csr_pem)
         if isinstance(key, str):
-            return Refusal(Reason.BAD_REQUEST, key)
+            return AuthRefusal(AuthRefusalReason.BAD_REQUEST, key)
         problem = self._problem(identity, hosts)
         if problem:
-            return Refusal(Reason.BAD_REQUEST, problem)
+            return AuthRefusal(AuthRefusalReason.BAD_REQUEST, problem)
         if lifetime is None:
-            lifetime = MEMBER_LIFETIME if identity.role.member else PERSON_LIFETIME
+            lifetime = MEMBER_LIFETIME if identity.role.is_member else PERSON_LIFETIME
         assert 0 < lifetime <= LIFETIME_MAX, f"a lifetime of {lifetime} microseconds"
         now = max(self._clock(), (after // SECOND + 1) * SECOND)
-        if now - self._clock() > BACKDATED:
-            return Refusal(
-                Reason.REVOKED, f"{identity.name} is revoked until a time in the future. Compare the clocks"
+        if now - self._clock() > BACKDATE:
+            return AuthRefusal(
+                AuthRefusalReason.REVOKED,
+                f"{identity.name} is revoked until a time in the future. Compare the clocks",
             )
         until = min(_moment(now + lifetime), self._own.not_valid_after_utc)
         builder = (
@@ -163,10 +164,10 @@ class Authority:
             .issuer_name(self._own.subject)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(_moment(now - BACKDATED))
+            .not_valid_before(_moment(now - BACKDATE))
             .not_valid_after(until)
         )
-        return _signed(_extended(builder, self._key.public_key(), key, identity, hosts), self._key)
+        return _sign(_add_extensions(builder, self._key.public_key(), key, identity, hosts), self._key)
 
     def _problem(self, identity: Identity, hosts: Sequence[str]) -> str:
         """Return the reason why no certificate is issued for this identity; empty: one is."""
@@ -181,11 +182,11 @@ def hosts_problem(hosts: Sequence[str]) -> str:
     """Return the reason why no certificate can name these hosts, as a sentence; empty: one can."""
     if len(hosts) > HOSTS_MAX:
         return f"a certificate names at most {HOSTS_MAX} hosts"
-    wrong = [host for host in hosts if _host(host) is None]
+    wrong = [host for host in hosts if _parse_host(host) is None]
     return f"{wrong[0][:64]!r} is neither a host's name nor an address" if wrong else ""
 
 
-def _self_signed(key: ec.EllipticCurvePrivateKey, league: str, now: int) -> str:
+def _self_sign(key: ec.EllipticCurvePrivateKey, league: str, now: int) -> str:
     name = _subject(league, f"authority of {league}"[:64], None)
     usage = _usage(signs=True)
     builder = (
@@ -194,17 +195,17 @@ def _self_signed(key: ec.EllipticCurvePrivateKey, league: str, now: int) -> str:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(_moment(now - BACKDATED))
+        .not_valid_before(_moment(now - BACKDATE))
         .not_valid_after(_moment(now + AUTHORITY_LIFETIME))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
     )
-    return _signed(builder, key)
+    return _sign(builder, key)
 
 
-def _extended(
+def _add_extensions(
     builder: x509.CertificateBuilder,
     issuer: ec.EllipticCurvePublicKey,
     key: ec.EllipticCurvePublicKey,
@@ -213,7 +214,7 @@ def _extended(
 ) -> x509.CertificateBuilder:
     """Add the extensions: holder and key usage."""
     names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(identity.uri)]
-    names += [name for host in hosts if (name := _host(host)) is not None]
+    names += [name for host in hosts if (name := _parse_host(host)) is not None]
     both = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH])
     return (
         builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -252,11 +253,11 @@ def _subject(league: str, name: str, role: Role | None) -> x509.Name:
     )
 
 
-def _signed(builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey) -> str:
+def _sign(builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey) -> str:
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode("ascii")
 
 
-def _host(host: str) -> x509.DNSName | x509.IPAddress | None:
+def _parse_host(host: str) -> x509.DNSName | x509.IPAddress | None:
     """Return a host in the form of certificates; None if it is invalid."""
     try:
         return x509.IPAddress(ipaddress.ip_address(host))

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from hanse.model.ids import SECOND
-from hanse.security.identity import BACKDATED, Identity, parse_identity
+from hanse.security.identity import BACKDATE, Identity, parse_identity
 
 PEM_BYTES_MAX: Final = 64 << 10
 """The largest file or message with certificates that is parsed."""
@@ -46,12 +46,12 @@ class Certificate(msgspec.Struct, frozen=True):
     @property
     def issued(self) -> int:
         """Time at which the authority issued it."""
-        return self.not_before + BACKDATED
+        return self.not_before + BACKDATE
 
 
 def read_certificate(pem: str) -> Certificate:
     """Parse the first certificate of a PEM text (which may hold a key as well)."""
-    return _read(_der(pem))
+    return _parse(_der(pem))
 
 
 def _der(pem: str) -> bytes:
@@ -69,17 +69,17 @@ def _der(pem: str) -> bytes:
 
 def public_key_of(pem: str) -> bytes:
     """Return the public key (SubjectPublicKeyInfo in DER) of the first certificate of a PEM text."""
-    return _key(_der(pem))
+    return _public_key(_der(pem))
 
 
-def due_for_renewal(path: Path, now: int) -> bool:
+def is_due_for_renewal(path: Path, now: int) -> bool:
     """Return whether two thirds of a certificate's life are over. ``now``: microseconds since 1970."""
     certificate = read_certificate(path.read_text(encoding="ascii"))
     span = certificate.not_after - certificate.not_before
     return 3 * (now - certificate.not_before) >= 2 * span
 
 
-def _read(der: bytes) -> Certificate:
+def _parse(der: bytes) -> Certificate:
     """Parse Certificate ::= {tbs {[0] version, serial, algorithm, issuer, validity, subject, key, ...}
     ...}."""
     fields = _fields(der)
@@ -89,7 +89,7 @@ def _read(der: bytes) -> Certificate:
             identity=_identity(fields[6:]),
             not_before=_instant(*times[0]),
             not_after=_instant(*times[1]),
-            fingerprint=fingerprint_of(_key(der)),
+            fingerprint=fingerprint_of(_public_key(der)),
         )
     except (IndexError, StopIteration):
         raise CertificateError("the certificate ends early") from None
@@ -106,11 +106,11 @@ def _fields(der: bytes) -> list[tuple[int, bytes]]:
     return fields[1:] if fields and fields[0][0] == _VERSION else fields
 
 
-def _key(der: bytes) -> bytes:
+def _public_key(der: bytes) -> bytes:
     fields = _fields(der)
     if len(fields) < 6:
         raise CertificateError("the certificate ends early")
-    return _whole(fields[5])
+    return _encode_item(fields[5])
 
 
 def fingerprint_of(key: bytes) -> str:
@@ -155,7 +155,7 @@ def _expect(item: tuple[int, bytes], tag: int) -> bytes:
     return item[1]
 
 
-def _whole(item: tuple[int, bytes]) -> bytes:
+def _encode_item(item: tuple[int, bytes]) -> bytes:
     """Return an item encoded with its tag and length."""
     tag, content = item
     size = len(content)

@@ -13,7 +13,7 @@ from typing import Final
 
 from hanse.security import atomic_files
 from hanse.security.certificate_fields import Certificate, read_certificate
-from hanse.security.identity import Identity, Role, identity_of
+from hanse.security.identity import Identity, Role, peer_identity
 
 IDENTITY_FILE: Final = "identity.pem"
 AUTHORITY_FILE: Final = "ca.pem"
@@ -110,7 +110,7 @@ class _Expectation:
 
     def check(self, peer: ssl.SSLObject | ssl.SSLSocket) -> None:
         """Raise the exception of a failed verification, so that callers handle only one kind of failure."""
-        found = identity_of(peer)
+        found = peer_identity(peer)
         if found is None or not self._accepts(found):
             raise ssl.SSLCertVerificationError(f"expected {self._wanted}, found {found or 'no certificate'}")
 

@@ -16,69 +16,77 @@ from collections.abc import Sequence
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
-from hanse.security.auth_refusal import Reason, Refusal
+from hanse.security.auth_refusal import AuthRefusal, AuthRefusalReason
 from hanse.security.certificate_authority import Authority, hosts_problem
 from hanse.security.certificate_fields import CertificateError, fingerprint_of, read_certificate
 from hanse.security.credentials import Credentials
 from hanse.security.identity import Identity
-from hanse.security.join_tokens import TokenBook, Until, never_revoked, read_token
-from hanse.security.private_keys import key_bytes, new_key, read_key, read_request, request
+from hanse.security.join_tokens import JoinTokenStore, RevokedUntil, never_revoked, parse_join_token
+from hanse.security.private_keys import (
+    certificate_request,
+    encode_public_key,
+    load_certificate_request,
+    load_key,
+    new_key,
+)
 from hanse.security.wall_time import wall_now
 
-__all__ = ["accept", "enrol", "new_key", "renew", "request", "trusted"]
+__all__ = ["accept", "certificate_request", "check_authority", "enrol", "new_key", "renew"]
 
 
 def enrol(
     authority: Authority,
-    book: TokenBook,
+    tokens: JoinTokenStore,
     csr_pem: str,
     token: str,
     hosts: Sequence[str] = (),
     now: int | None = None,
-    until: Until = never_revoked,
-) -> str | Refusal:
+    until: RevokedUntil = never_revoked,
+) -> str | AuthRefusal:
     """Return a newcomer's first certificate as PEM, for the role and name of its token, and use the token up.
 
     A refused request leaves the token as it was. ``now``: microseconds since 1970. ``until``: returns the
     time up to which tokens were revoked; the certificate counts as issued later.
     """
-    key = read_request(csr_pem)
+    key = load_certificate_request(csr_pem)
     problem = key if isinstance(key, str) else hosts_problem(hosts)
     if problem:
-        return Refusal(Reason.BAD_REQUEST, problem)
-    grant = book.redeem(token, wall_now() if now is None else now, until)
-    if isinstance(grant, Refusal):
+        return AuthRefusal(AuthRefusalReason.BAD_REQUEST, problem)
+    grant = tokens.redeem(token, wall_now() if now is None else now, until)
+    if isinstance(grant, AuthRefusal):
         return grant
     identity = Identity(authority.league, grant.role, grant.name)
-    return authority.issue(identity, csr_pem, hosts, after=grant.until)
+    return authority.issue(identity, csr_pem, hosts, after=grant.revoked_until)
 
 
 def renew(
     authority: Authority, identity: Identity, csr_pem: str, hosts: Sequence[str] = (), after: int = -1
-) -> str | Refusal:
+) -> str | AuthRefusal:
     """Return the next certificate of a holder. ``identity`` comes from the connection's certificate, and the
     new certificate says the same: nothing in the request can change it. The caller checks that the present
     one was not revoked; ``after``: the new one counts as issued later than this."""
     return authority.issue(identity, csr_pem, hosts, after=after)
 
 
-def trusted(authority_pem: str, token: str) -> Refusal | None:
+def check_authority(authority_pem: str, token: str) -> AuthRefusal | None:
     """Return a refusal if a fetched authority must not be trusted; None if it is the one of the token."""
-    invitation = read_token(token)
-    if isinstance(invitation, Refusal):
-        return invitation
+    parsed = parse_join_token(token)
+    if isinstance(parsed, AuthRefusal):
+        return parsed
     try:
         found = read_certificate(authority_pem)
     except CertificateError as error:
-        return Refusal(Reason.WRONG_AUTHORITY, str(error))
-    if found.fingerprint != invitation.fingerprint:
-        return Refusal(Reason.WRONG_AUTHORITY, "this is not the authority that issued the token")
+        return AuthRefusal(AuthRefusalReason.WRONG_AUTHORITY, str(error))
+    if found.fingerprint != parsed.fingerprint:
+        return AuthRefusal(
+            AuthRefusalReason.WRONG_AUTHORITY, "this is not the authority that issued the token"
+        )
     return None
 
 
 def accept(
     credentials: Credentials, key: str, certificate: str, authority_pem: str, identity: Identity | None = None
-) -> Identity | Refusal:
+) -> Identity | AuthRefusal:
     """Store a certificate that was issued for ``key``, if it is genuine; return the identity in it.
 
     ``identity``: the expected identity (the present one, at a renewal).
@@ -88,10 +96,14 @@ def accept(
         found = read_certificate(certificate)
         issued.verify_directly_issued_by(x509.load_pem_x509_certificate(authority_pem.encode("ascii")))
     except (ValueError, TypeError, InvalidSignature) as error:
-        return Refusal(Reason.WRONG_CERTIFICATE, f"the certificate is not of this authority: {error}")
-    if found.fingerprint != fingerprint_of(key_bytes(read_key(key).public_key())):
-        return Refusal(Reason.WRONG_CERTIFICATE, "the certificate is for another key")
+        return AuthRefusal(
+            AuthRefusalReason.WRONG_CERTIFICATE, f"the certificate is not of this authority: {error}"
+        )
+    if found.fingerprint != fingerprint_of(encode_public_key(load_key(key).public_key())):
+        return AuthRefusal(AuthRefusalReason.WRONG_CERTIFICATE, "the certificate is for another key")
     if found.identity is None or identity not in (None, found.identity):
-        return Refusal(Reason.WRONG_CERTIFICATE, f"the certificate is for {found.identity or 'nobody'}")
+        return AuthRefusal(
+            AuthRefusalReason.WRONG_CERTIFICATE, f"the certificate is for {found.identity or 'nobody'}"
+        )
     credentials.store(key, certificate, authority_pem)
     return found.identity

@@ -13,7 +13,7 @@ import msgspec
 
 from hanse.model.ids import SECOND
 
-BACKDATED: Final = 300 * SECOND
+BACKDATE: Final = 300 * SECOND
 """Tolerance for slow clocks: a certificate is valid this long before its issue. The check whether a person's
 certificate was issued before its name was revoked depends on it, so the value must not change."""
 NAME_CHARACTERS_MAX: Final = 63
@@ -37,12 +37,12 @@ class Role(StrEnum):
     ADMIN = "admin"
 
     @property
-    def member(self) -> bool:
+    def is_member(self) -> bool:
         """True if holders are daemons of the league, which connect over the internal protocol."""
         return self in MEMBERS
 
     @property
-    def noun(self) -> str:
+    def with_article(self) -> str:
         """The role with its article."""
         return f"{'an' if self[0] in 'aeiou' else 'a'} {self}"
 
@@ -84,7 +84,7 @@ def parse_identity(uri: str) -> Identity | None:
         return None
 
 
-class Shown(msgspec.Struct, frozen=True):
+class PeerCertificate(msgspec.Struct, frozen=True):
     """The facts of the certificate that a peer showed in a handshake."""
 
     identity: Identity
@@ -92,7 +92,7 @@ class Shown(msgspec.Struct, frozen=True):
     """Time of issue, in microseconds since 1970; certificates have whole seconds."""
 
 
-def shown_by(peer: ssl.SSLObject | ssl.SSLSocket) -> Shown | None:
+def peer_certificate(peer: ssl.SSLObject | ssl.SSLSocket) -> PeerCertificate | None:
     """Return the facts of the verified certificate of a peer, from its one URI.
 
     None if it showed no certificate, if the certificate was not verified, or if it does not have exactly one
@@ -107,10 +107,10 @@ def shown_by(peer: ssl.SSLObject | ssl.SSLSocket) -> Shown | None:
     if identity is None:
         return None
     begins = ssl.cert_time_to_seconds(str(certificate["notBefore"]))
-    return Shown(identity, begins * SECOND + BACKDATED)
+    return PeerCertificate(identity, begins * SECOND + BACKDATE)
 
 
-def identity_of(peer: ssl.SSLObject | ssl.SSLSocket) -> Identity | None:
+def peer_identity(peer: ssl.SSLObject | ssl.SSLSocket) -> Identity | None:
     """Return the identity of the peer after a handshake; None if unknown."""
-    shown = shown_by(peer)
-    return None if shown is None else shown.identity
+    certificate = peer_certificate(peer)
+    return None if certificate is None else certificate.identity

@@ -24,7 +24,7 @@ import msgspec
 
 from hanse.model.ids import SECOND
 from hanse.security import atomic_files
-from hanse.security.auth_refusal import Reason, Refusal
+from hanse.security.auth_refusal import AuthRefusal, AuthRefusalReason
 from hanse.security.identity import Role, name_problem
 from hanse.security.wall_time import wall_now
 
@@ -33,22 +33,22 @@ TOKENS_MAX: Final = 1_000
 TOKEN_CHARACTERS_MAX: Final = 128
 TOKEN_LIFETIME: Final = 24 * 3_600 * SECOND
 TOKEN_LIFETIME_MAX: Final = 30 * TOKEN_LIFETIME
-SWEPT_AFTER: Final = 7 * 24 * 3_600 * SECOND
+FORGET_AFTER: Final = 7 * 24 * 3_600 * SECOND
 """Microseconds for which an expired token is remembered, so that its bearer gets a precise refusal."""
 NOT_HERE: Final = (
     "unknown token. Use a token at the broker beside which it was made; it is not valid at others"
 )
-_BOOK_BYTES_MAX: Final = 4 << 20
+_TOKENS_FILE_BYTES_MAX: Final = 4 << 20
 _PREFIX: Final = "hanse1"
 _ID_BYTES, _SECRET_BYTES, _DIGEST_BYTES = 6, 16, 32
 _HEXADECIMAL: Final = re.compile(r"sha256:([0-9a-f]{64})", re.ASCII)
 
 
-class TokenBookError(Exception):
+class JoinTokenError(Exception):
     """The token file cannot be used; the message says what to do."""
 
 
-class Invitation(msgspec.Struct, frozen=True):
+class ParsedJoinToken(msgspec.Struct, frozen=True):
     """The parts of a join token."""
 
     id: str
@@ -57,17 +57,17 @@ class Invitation(msgspec.Struct, frozen=True):
     """Fingerprint of the authority's public key, ``sha256:...``."""
 
 
-class Grant(msgspec.Struct, frozen=True):
+class JoinGrant(msgspec.Struct, frozen=True):
     """The right to one certificate of this role and name, from a redeemed token."""
 
     role: Role
     name: str
-    until: int = -1
+    revoked_until: int = -1
     """Time up to which this name was revoked at that moment: the certificate must count as issued later, and
     as issued before any later revocation."""
 
 
-class _Entry(msgspec.Struct):
+class _JoinTokenEntry(msgspec.Struct):
     """A token in the file. Times in microseconds since 1970."""
 
     digest: bytes
@@ -79,14 +79,14 @@ class _Entry(msgspec.Struct):
     """0: made by a version that did not record it; earlier than every revocation."""
 
 
-class _Page(msgspec.Struct):
+class _JoinTokenFile(msgspec.Struct):
     """The whole list, as stored in its file."""
 
-    entries: dict[str, _Entry]
+    entries: dict[str, _JoinTokenEntry]
     version: int = 1
 
 
-Until = Callable[[Role, str], int]
+RevokedUntil = Callable[[Role, str], int]
 """Returns the time up to which a role and name is revoked; negative: it is not."""
 
 
@@ -95,16 +95,16 @@ def never_revoked(_role: Role, _name: str) -> int:
     return -1
 
 
-class TokenBook:
+class JoinTokenStore:
     """The tokens of one authority, in a file of its directory. ``clock`` is read when tokens are made."""
 
     def __init__(self, directory: Path, fingerprint: str, clock: Callable[[], int] = wall_now) -> None:
         digest = _HEXADECIMAL.fullmatch(fingerprint)
         if digest is None:
-            raise TokenBookError("a fingerprint is 'sha256:' and 64 hexadecimal digits")
+            raise JoinTokenError("a fingerprint is 'sha256:' and 64 hexadecimal digits")
         self._path = directory / "tokens.json"
         self._lock = directory / "tokens.lock"
-        self._pin = bytes.fromhex(digest[1])
+        self._fingerprint = bytes.fromhex(digest[1])
         self._clock = clock
 
     def create(self, role: Role, name: str, lifetime: int = TOKEN_LIFETIME, after: int = -1) -> str:
@@ -112,43 +112,51 @@ class TokenBook:
         ``after``: it counts as made later than this."""
         problem = name_problem(name)
         if problem is not None:
-            raise TokenBookError(problem)
+            raise JoinTokenError(problem)
         if not 0 < lifetime <= TOKEN_LIFETIME_MAX:
-            raise TokenBookError(f"a token must live for at most {TOKEN_LIFETIME_MAX // SECOND} seconds")
+            raise JoinTokenError(f"a token must live for at most {TOKEN_LIFETIME_MAX // SECOND} seconds")
         now = self._clock()
-        key, secret = _text(secrets.token_bytes(_ID_BYTES)), secrets.token_bytes(_SECRET_BYTES)
-        with self._opened() as page:
-            _sweep(page, now)
+        key, secret = _encode_base64(secrets.token_bytes(_ID_BYTES)), secrets.token_bytes(_SECRET_BYTES)
+        with self._open() as page:
+            _forget_expired(page, now)
             if len(page.entries) >= TOKENS_MAX:
-                raise TokenBookError(f"there are {TOKENS_MAX} tokens already; wait until some have expired")
-            page.entries[key] = _Entry(_digest(secret), role, name, now + lifetime, made=max(now, after + 1))
+                raise JoinTokenError(f"there are {TOKENS_MAX} tokens already; wait until some have expired")
+            page.entries[key] = _JoinTokenEntry(
+                _digest(secret), role, name, now + lifetime, made=max(now, after + 1)
+            )
             self._store(page)
-        return ".".join((_PREFIX, key, _text(secret), _text(self._pin)))
+        return ".".join((_PREFIX, key, _encode_base64(secret), _encode_base64(self._fingerprint)))
 
-    def redeem(self, text: str, now: int, until: Until = never_revoked) -> Grant | Refusal:
+    def redeem(self, text: str, now: int, until: RevokedUntil = never_revoked) -> JoinGrant | AuthRefusal:
         """Use a token up. It is durable on return; ``now`` in microseconds since 1970."""
-        invitation = read_token(text)
-        if isinstance(invitation, Refusal):
-            return invitation
-        with self._opened() as page:
-            entry = page.entries.get(invitation.id)
+        parsed = parse_join_token(text)
+        if isinstance(parsed, AuthRefusal):
+            return parsed
+        with self._open() as page:
+            entry = page.entries.get(parsed.id)
             # The comparison takes as long for an unknown id.
-            genuine = hmac.compare_digest(_digest(invitation.secret), entry.digest if entry else bytes(32))
+            genuine = hmac.compare_digest(_digest(parsed.secret), entry.digest if entry else bytes(32))
             if entry is None or not genuine:
-                return Refusal(Reason.UNKNOWN, NOT_HERE)
+                return AuthRefusal(AuthRefusalReason.UNKNOWN, NOT_HERE)
             if entry.used:
-                return Refusal(Reason.USED, f"the token for {entry.role} {entry.name} was used before")
+                return AuthRefusal(
+                    AuthRefusalReason.USED, f"the token for {entry.role} {entry.name} was used before"
+                )
             if now >= entry.expires:
-                return Refusal(Reason.EXPIRED, f"the token for {entry.role} {entry.name} has expired")
-            ended = until(entry.role, entry.name)
-            if entry.made <= ended:
-                return Refusal(Reason.REVOKED, f"the token for {entry.role} {entry.name} was revoked")
+                return AuthRefusal(
+                    AuthRefusalReason.EXPIRED, f"the token for {entry.role} {entry.name} has expired"
+                )
+            revoked_until = until(entry.role, entry.name)
+            if entry.made <= revoked_until:
+                return AuthRefusal(
+                    AuthRefusalReason.REVOKED, f"the token for {entry.role} {entry.name} was revoked"
+                )
             entry.used = True
             self._store(page)
-        return Grant(entry.role, entry.name, ended)
+        return JoinGrant(entry.role, entry.name, revoked_until)
 
     @contextmanager
-    def _opened(self) -> Iterator[_Page]:
+    def _open(self) -> Iterator[_JoinTokenFile]:
         """Open the list under a lock against other processes, until the block ends."""
         descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, atomic_files.PRIVATE)
         try:
@@ -157,36 +165,40 @@ class TokenBook:
         finally:
             os.close(descriptor)  # releases the lock
 
-    def _load(self) -> _Page:
+    def _load(self) -> _JoinTokenFile:
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
-            return _Page({})
+            return _JoinTokenFile({})
         try:
-            page = msgspec.json.decode(data, type=_Page) if len(data) <= _BOOK_BYTES_MAX else None
+            page = (
+                msgspec.json.decode(data, type=_JoinTokenFile)
+                if len(data) <= _TOKENS_FILE_BYTES_MAX
+                else None
+            )
         except (msgspec.MsgspecError, UnicodeDecodeError):
             page = None
         if page is None or page.version != 1:
-            raise TokenBookError(f"{self._path} is damaged. Remove it and make new tokens")
+            raise JoinTokenError(f"{self._path} is damaged. Remove it and make new tokens")
         return page
 
-    def _store(self, page: _Page) -> None:
+    def _store(self, page: _JoinTokenFile) -> None:
         atomic_files.replace(self._path, msgspec.json.encode(page), atomic_files.PRIVATE)
 
 
-def read_token(text: str) -> Invitation | Refusal:
+def parse_join_token(text: str) -> ParsedJoinToken | AuthRefusal:
     """Parse a token; return a refusal if it is malformed. The secret is not checked."""
     parts = text.strip().split(".") if len(text) <= TOKEN_CHARACTERS_MAX else []
     if len(parts) == 4 and parts[0] == _PREFIX:
-        key, secret, pin = (_bytes(part) for part in parts[1:])
-        if (len(key), len(secret), len(pin)) == (_ID_BYTES, _SECRET_BYTES, _DIGEST_BYTES):
-            return Invitation(_text(key), secret, f"sha256:{pin.hex()}")
-    return Refusal(Reason.UNKNOWN, "this is not a join token; one begins with 'hanse1.'")
+        key, secret, fingerprint = (_decode_base64(part) for part in parts[1:])
+        if (len(key), len(secret), len(fingerprint)) == (_ID_BYTES, _SECRET_BYTES, _DIGEST_BYTES):
+            return ParsedJoinToken(_encode_base64(key), secret, f"sha256:{fingerprint.hex()}")
+    return AuthRefusal(AuthRefusalReason.UNKNOWN, "this is not a join token; one begins with 'hanse1.'")
 
 
-def _sweep(page: _Page, now: int) -> None:
+def _forget_expired(page: _JoinTokenFile, now: int) -> None:
     """Remove tokens that expired long ago."""
-    page.entries = {key: entry for key, entry in page.entries.items() if now < entry.expires + SWEPT_AFTER}
+    page.entries = {key: entry for key, entry in page.entries.items() if now < entry.expires + FORGET_AFTER}
 
 
 def _digest(secret: bytes) -> bytes:
@@ -194,14 +206,14 @@ def _digest(secret: bytes) -> bytes:
     return hashlib.sha256(secret).digest()
 
 
-def _text(data: bytes) -> str:
+def _encode_base64(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
 
 
-def _bytes(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     """Decode the output of ``_encode_base64``; empty for anything else."""
     try:
         data = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
         return b""
-    return data if _text(data) == text else b""
+    return data if _encode_base64(data) == text else b""

@@ -13,7 +13,7 @@ import msgspec
 from hanse.security.home import PEOPLE, Home
 from hanse.security.identity import MEMBERS, Role
 
-_BOOK_BYTES_MAX: Final = 8 << 20
+_TOKENS_FILE_BYTES_MAX: Final = 8 << 20
 _UNREADABLE: Final = (OSError, msgspec.MsgspecError, UnicodeDecodeError)
 
 
@@ -24,37 +24,37 @@ class _Holder(msgspec.Struct):
     role: Role
 
 
-class _Given(msgspec.Struct):
+class _AccessEntry(msgspec.Struct):
     """An entry of the list of access tokens."""
 
     access: _Holder
 
 
-class _AccessPage(msgspec.Struct):
+class _AccessEntries(msgspec.Struct):
     """The list of access tokens."""
 
-    given: list[_Given]
+    given: list[_AccessEntry]
 
 
-class _JoinPage(msgspec.Struct):
+class _JoinEntries(msgspec.Struct):
     """The list of join tokens."""
 
     entries: dict[str, _Holder]
 
 
-def people_of(home: Home) -> set[str]:
+def known_people(home: Home) -> set[str]:
     """Return the people with credentials made at this home; empty where the league was not founded."""
     try:
         found = {path.name for path in (home.path / PEOPLE).iterdir()}
     except OSError:
         found = set()
     try:
-        page = msgspec.json.decode(_read(home.authority / "access.json"), type=_AccessPage)
+        page = msgspec.json.decode(_read(home.authority / "access.json"), type=_AccessEntries)
         found |= {given.access.name for given in page.given}
     except _UNREADABLE:
         pass
     try:
-        joined = msgspec.json.decode(_read(home.authority / "tokens.json"), type=_JoinPage)
+        joined = msgspec.json.decode(_read(home.authority / "tokens.json"), type=_JoinEntries)
         found |= {holder.name for holder in joined.entries.values() if holder.role not in MEMBERS}
     except _UNREADABLE:
         pass
@@ -63,4 +63,4 @@ def people_of(home: Home) -> set[str]:
 
 def _read(path: Path) -> bytes:
     with path.open("rb") as file:
-        return file.read(_BOOK_BYTES_MAX)
+        return file.read(_TOKENS_FILE_BYTES_MAX)

@@ -22,23 +22,23 @@ def new_key() -> str:
     ).decode("ascii")
 
 
-def request(key: str) -> str:
+def certificate_request(key: str) -> str:
     """Return a certificate request for this private key. It names nobody: the sender's identity comes from
     its token or present certificate."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hanse")])
     builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
-    signed = builder.sign(read_key(key), hashes.SHA256())
+    signed = builder.sign(load_key(key), hashes.SHA256())
     return signed.public_bytes(serialization.Encoding.PEM).decode("ascii")
 
 
-def read_key(pem: str) -> ec.EllipticCurvePrivateKey:
+def load_key(pem: str) -> ec.EllipticCurvePrivateKey:
     """Load a private key that ``new_key`` made."""
     key = serialization.load_pem_private_key(pem.encode("ascii"), password=None)
     assert isinstance(key, ec.EllipticCurvePrivateKey), "our keys are P-256"
     return key
 
 
-def read_request(pem: str) -> ec.EllipticCurvePublicKey | str:
+def load_certificate_request(pem: str) -> ec.EllipticCurvePublicKey | str:
     """Return the key of a certificate request, or a sentence saying why none is issued. No input raises."""
     if len(pem) > REQUEST_BYTES_MAX:
         return f"a request takes at most {REQUEST_BYTES_MAX} bytes"
@@ -55,6 +55,6 @@ def read_request(pem: str) -> ec.EllipticCurvePublicKey | str:
     return key
 
 
-def key_bytes(key: ec.EllipticCurvePublicKey) -> bytes:
+def encode_public_key(key: ec.EllipticCurvePublicKey) -> bytes:
     """Return a public key as in certificates (SubjectPublicKeyInfo)."""
     return key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)

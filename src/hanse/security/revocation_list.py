@@ -18,7 +18,7 @@ from hanse.security.identity import NAME_CHARACTERS_MAX
 DAY: Final = 24 * 3_600 * SECOND
 ACCESS_DAYS_MAX: Final = 366
 """The longest lifetime of a token and of a person's certificate; a name stays on the list as long."""
-CLOCKS_APART: Final = 60 * SECOND
+CLOCK_SKEW: Final = 60 * SECOND
 """Tolerance for clocks: what a name was given this much after its revocation counts as revoked too."""
 REVOKED_FILE: Final = "revoked.json"
 """In the league's home, where commands write it, and in each member's own directory."""
@@ -30,7 +30,7 @@ FORMAT: Final = 2
 """Format 1 had no names. A member that knows only format 1 refuses all tokens while it has such a list."""
 
 
-class Revoked(msgspec.Struct, frozen=True):
+class RevocationSet(msgspec.Struct, frozen=True):
     """The list. Times in microseconds since 1970."""
 
     serials: dict[str, int] = {}
@@ -39,22 +39,22 @@ class Revoked(msgspec.Struct, frozen=True):
     """Name -> time up to which all that people of this name were given has ended."""
     version: int = FORMAT
 
-    def ends(self, serial: str, name: str, issued: int) -> bool:
+    def is_token_revoked(self, serial: str, name: str, issued: int) -> bool:
         """Return whether a token is revoked."""
         return serial in self.serials or issued <= self.names.get(name, -1)
 
-    def ends_person(self, name: str, issued: int) -> bool:
+    def is_person_revoked(self, name: str, issued: int) -> bool:
         """Return whether what a person was given at that time is revoked."""
         return issued <= self.names.get(name, -1)
 
-    def joined(self, other: "Revoked", now: int) -> "Revoked":
+    def merge(self, other: "RevocationSet", now: int) -> "RevocationSet":
         """Return the union of both lists without expired entries, sorted."""
         serials, names = dict(self.serials), dict(self.names)
         for serial, expires in other.serials.items():
             serials[serial] = max(expires, serials.get(serial, 0))
         for name, until in other.names.items():
             names[name] = max(until, names.get(name, 0))
-        return Revoked(
+        return RevocationSet(
             {serial: serials[serial] for serial in sorted(serials) if now < serials[serial]},
             {name: names[name] for name in sorted(names) if now < names[name] + ACCESS_DAYS_MAX * DAY},
         )
@@ -70,34 +70,34 @@ class Revoked(msgspec.Struct, frozen=True):
         return None
 
 
-class RevokedError(Exception):
+class RevocationListError(Exception):
     """The revocation list cannot be used."""
 
 
-def read_revoked(path: Path) -> Revoked:
+def read_revocations(path: Path) -> RevocationSet:
     """Read the list; empty if there is none."""
     try:
         with path.open("rb") as file:
             data = file.read(REVOKED_BYTES_MAX + 1)
-        found = msgspec.json.decode(data, type=Revoked) if len(data) <= REVOKED_BYTES_MAX else None
+        found = msgspec.json.decode(data, type=RevocationSet) if len(data) <= REVOKED_BYTES_MAX else None
     except FileNotFoundError:
-        return Revoked()
+        return RevocationSet()
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise RevokedError(f"{path.name} cannot be read: {error}") from None
+        raise RevocationListError(f"{path.name} cannot be read: {error}") from None
     if found is None or not 1 <= found.version <= FORMAT:
-        raise RevokedError(f"{path.name} is too long or has an unknown format")
+        raise RevocationListError(f"{path.name} is too long or has an unknown format")
     return found
 
 
-def revoked_at(home: Path, now: int) -> Revoked:
+def known_revocations(home: Path, now: int) -> RevocationSet:
     """Return all known revocations of a league's home: its own list, and those of the members there."""
-    known = read_revoked(home / REVOKED_FILE)
+    known = read_revocations(home / REVOKED_FILE)
     for path in sorted(home.glob(f"*/{REVOKED_FILE}")):
-        known = known.joined(read_revoked(path), now)
+        known = known.merge(read_revocations(path), now)
     return known
 
 
 def revoked_until(home: Path, name: str, now: int) -> int:
     """Return the time up to which a name is revoked, as far as a league's home knows; negative: it is not.
     New credentials of the name must count as issued later. Raise ``RevocationListError``."""
-    return revoked_at(home, now).names.get(name, -1)
+    return known_revocations(home, now).names.get(name, -1)

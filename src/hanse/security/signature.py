@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any, Final
 
-Check = Callable[[bytes, bytes, bytes], bool]
+SignatureVerifier = Callable[[bytes, bytes, bytes], bool]
 """Public key (SubjectPublicKeyInfo), signature (DER), signed bytes -> whether the signature is genuine."""
 
 _POINTER: Final = ctypes.c_void_p
@@ -30,7 +30,7 @@ _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
 """OpenSSL functions in use (1.1.1 or later): results and arguments."""
 
 
-def by_openssl() -> Check | None:
+def openssl_verifier() -> SignatureVerifier | None:
     """Return a verifier on Python's own OpenSSL; None if its functions cannot be reached."""
     try:
         library = ctypes.CDLL(getattr(_ssl, "__file__", None))
@@ -40,7 +40,7 @@ def by_openssl() -> Check | None:
     except (OSError, AttributeError):
         return None
 
-    def check(key: bytes, signature: bytes, signed: bytes) -> bool:
+    def verify(key: bytes, signature: bytes, signed: bytes) -> bool:
         place = ctypes.c_char_p(key)
         public = library.d2i_PUBKEY(None, ctypes.byref(place), len(key))
         context = library.EVP_MD_CTX_new()
@@ -56,10 +56,10 @@ def by_openssl() -> Check | None:
             library.EVP_PKEY_free(public)
             library.ERR_clear_error()  # this thread's error queue belongs to the TLS connections
 
-    return check
+    return verify
 
 
-def by_cryptography(key: bytes, signature: bytes, signed: bytes) -> bool:
+def verify_with_cryptography(key: bytes, signature: bytes, signed: bytes) -> bool:
     """Verify with ``cryptography``: the fallback, and the tests' oracle."""
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415  8 MB that daemons should not need
     from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
@@ -74,5 +74,5 @@ def by_cryptography(key: bytes, signature: bytes, signed: bytes) -> bool:
     return True
 
 
-genuine: Final[Check] = by_openssl() or by_cryptography
+is_genuine_signature: Final[SignatureVerifier] = openssl_verifier() or verify_with_cryptography
 """Returns whether a signature is the key's: ECDSA with SHA-256. Malformed input is not."""

@@ -17,27 +17,27 @@ import msgspec
 
 from hanse.model.effects import RequestAdvice, TaskSettled, TasksSettled
 from hanse.model.ids import INDEX_BITS, SECOND
-from hanse.sim.checkers import Oracle, check_estates, check_quiet, check_replay, check_speakers
+from hanse.sim.checkers import Oracle, check_idle, check_job_routing, check_replay, check_shard_owners
 from hanse.sim.clients import Clients
-from hanse.sim.fake_policy_process import Adviser
-from hanse.sim.faults import Options, draw_clock, draw_options
-from hanse.sim.injector import Injector
-from hanse.sim.league import Design, Factories, League
-from hanse.sim.member_changes import Membership, draw_changes
-from hanse.sim.network import Network
+from hanse.sim.fake_policy_process import FakePolicyProcess
+from hanse.sim.faults import SeedOptions, draw_clock, draw_options
+from hanse.sim.injector import FaultInjector
+from hanse.sim.league import LeagueDesign, LeagueFactories, SimulatedLeague
+from hanse.sim.member_changes import MemberChanger, draw_changes
+from hanse.sim.network import SimulatedNetwork
 from hanse.sim.render import resources_text
-from hanse.sim.restored_members import Restoring
-from hanse.sim.settled_tasks import one_by_one
+from hanse.sim.restored_members import DiskRestores
+from hanse.sim.settled_tasks import for_each_task
 from hanse.sim.story import Story
 from hanse.sim.workload import draw_workload
-from hanse.sim.world import Violation, World
+from hanse.sim.world import Violation, VirtualWorld
 
-TWICE_EVERY: Final = 20
+REPEAT_EVERY: Final = 20
 """Every seed divisible by this number runs twice; both runs must give the same digest."""
 HEALED_BASE: Final = 120 * SECOND
 HEALED_WORK: Final = 3
 """Time to finish after the heal: ``HEALED_BASE`` plus this many times the serial run time of all tasks."""
-POLL: Final = 500_000
+POLL_INTERVAL: Final = 500_000
 GANG_WINDOW: Final = 2 * SECOND
 """Largest time between the starts of a gang's tasks when nothing goes wrong."""
 
@@ -54,7 +54,7 @@ class Finding(msgspec.Struct, frozen=True):
     """Traceback, for an assertion of a machine."""
 
 
-class Result(msgspec.Struct, frozen=True):
+class SeedResult(msgspec.Struct, frozen=True):
     """Result of one seed."""
 
     seed: int
@@ -74,71 +74,76 @@ class Result(msgspec.Struct, frozen=True):
     """Rejection reason of submissions -> number of rejections."""
 
 
-class Trial:
+class SeedRun:
     """Run of one seed."""
 
-    def __init__(self, seed: int, factories: Factories, story: Story | None = None) -> None:
+    def __init__(self, seed: int, factories: LeagueFactories, story: Story | None = None) -> None:
         root = Random(seed)
 
-        def branch() -> Random:
+        def child_rng() -> Random:
             return Random(root.getrandbits(64))
 
-        self.options: Options = draw_options(seed, branch())
+        self.options: SeedOptions = draw_options(seed, child_rng())
         options = self.options
         changes = draw_changes(seed, options)
         brokers = options.brokers + ((changes.broker,) if changes.broker else ())
         wardens = options.wardens + (() if changes.cluster is None else (changes.cluster,))
-        self.world = World(story)
-        network = Network(self.world, branch(), options.network.wire)
-        clocks = branch()
-        design = Design(
+        self.world = VirtualWorld(story)
+        network = SimulatedNetwork(self.world, child_rng(), options.network.encodes)
+        clocks = child_rng()
+        design = LeagueDesign(
             brokers, wardens, options.timings, options.durability, options.policies, options.lost_max,
             options.decisions, changes.joins,
         )  # fmt: skip
-        self.league = League(
-            self.world, network, factories, design, branch(), lambda: draw_clock(clocks, options.clocks)
+        self.league = SimulatedLeague(
+            self.world, network, factories, design, child_rng(), lambda: draw_clock(clocks, options.clocks)
         )
-        self.workload = draw_workload(branch(), options.workload, brokers, options.wardens)
+        self.workload = draw_workload(child_rng(), options.workload, brokers, options.wardens)
         self.oracle = Oracle(self.world, self.workload, wardens, options.lost_max)
-        self.league.equip(self.workload.fate, self.oracle)
+        self.league.add_backends(self.workload.planned_end, self.oracle)
         for broker in self.league.brokers.values():
-            broker.connect({TaskSettled: self.oracle.settle, TasksSettled: one_by_one(self.oracle.settle)})
-        self.clients = Clients(self.world, branch(), self.workload, self.league.brokers, self.oracle)
-        self.injector = Injector(self.league, self.clients, options, branch())
+            broker.set_performers(
+                {
+                    TaskSettled: self.oracle.on_task_settled,
+                    TasksSettled: for_each_task(self.oracle.on_task_settled),
+                }
+            )
+        self.clients = Clients(self.world, child_rng(), self.workload, self.league.brokers, self.oracle)
+        self.injector = FaultInjector(self.league, self.clients, options, child_rng())
         safety = 0 if options.scenario == "calm" else options.safety
-        self.restoring = Restoring(self.league, seed, safety, self.injector.tell)
-        self.membership = Membership(
-            self.league, self.clients, self.oracle, changes, seed, safety, self.injector.tell
+        self.disk_restores = DiskRestores(self.league, seed, safety, self.injector.add_to_story)
+        self.member_changes = MemberChanger(
+            self.league, self.clients, self.oracle, changes, seed, safety, self.injector.add_to_story
         )
         for broker in self.league.brokers.values():
-            adviser = Adviser(self.world, branch(), broker.advise)
-            broker.connect({**broker.performers, RequestAdvice: adviser.ask})
+            policy_process = FakePolicyProcess(self.world, child_rng(), broker.on_advice)
+            broker.set_performers({**broker.performers, RequestAdvice: policy_process.on_request})
 
     def run(self) -> None:
         """Run all phases; raise the first violation."""
         options, world = self.options, self.world
-        self.league.boot()
+        self.league.start()
         world.run(options.safety)
-        self.membership.end()
+        self.member_changes.finish()
         self.injector.heal()
-        self._finish()
-        self._settle_down()
+        self._await_all_ends()
+        self._await_quiet()
         self._check_end()
 
-    def _finish(self) -> None:
+    def _await_all_ends(self) -> None:
         """Let every acknowledged task end within the bounded time."""
         world, oracle = self.world, self.oracle
         bound = HEALED_BASE + HEALED_WORK * self.workload.serial_time
         latest = world.now + bound
-        while oracle.open or self.clients.waiting:
+        while oracle.open_tasks or self.clients.unanswered:
             if world.now >= latest:
                 oracle.check_terminal(f"{bound // SECOND} s after the heal")
                 raise Violation(
-                    "every submission answered", f"{self.clients.waiting} clients still wait for a reply"
+                    "every submission answered", f"{self.clients.unanswered} clients still wait for a reply"
                 )
-            world.run(world.now + POLL)
+            world.run(world.now + POLL_INTERVAL)
 
-    def _settle_down(self) -> None:
+    def _await_quiet(self) -> None:
         """Wait until every lease has run out and every last message has been repeated."""
         timings = self.options.timings
         self.world.run(
@@ -155,28 +160,30 @@ class Trial:
             process.machine.check()
         brokers = {name: process for name, process in league.brokers.items() if process.is_member}
         wardens = {name: process for name, process in league.wardens.items() if process.is_member}
-        check_quiet(brokers, wardens, [one for one in league.backends.values() if one.runner.is_member])
-        check_estates(brokers, wardens, self.membership.members.retired)
-        check_speakers(brokers, self.oracle.jobs)
-        for process in league.journalled:
+        check_idle(
+            brokers, wardens, [backend for backend in league.backends.values() if backend.runner.is_member]
+        )
+        check_shard_owners(brokers, wardens, self.member_changes.version.retired)
+        check_job_routing(brokers, self.oracle.jobs)
+        for process in league.journalled_processes:
             if process.is_member:
                 check_replay(process)
         self.oracle.check_terminal("in the journals")
 
 
-def run_seed(seed: int, factories: Factories, story: Story | None = None) -> Result:
+def run_seed(seed: int, factories: LeagueFactories, story: Story | None = None) -> SeedResult:
     """Run a seed once; return a violation, or an exception of a machine, as the result's finding."""
     begun = process_time()
     gc.disable()  # a run makes few cycles; reference counting frees almost all garbage
     try:
-        trial = Trial(seed, factories, story)
-        finding = _judge(trial)
+        trial = SeedRun(seed, factories, story)
+        finding = _find_violation(trial)
         world = trial.world
         reasons: dict[str, int] = {}
-        for reason in trial.clients.replied.values():
+        for reason in trial.clients.replies.values():
             if reason:
                 reasons[reason] = reasons.get(reason, 0) + 1
-        return Result(
+        return SeedResult(
             seed=seed,
             digest=world.digest(trial.oracle.outcomes()),
             events=world.events,
@@ -185,21 +192,21 @@ def run_seed(seed: int, factories: Factories, story: Story | None = None) -> Res
             simulated=world.now,
             tasks=sum(plan.spec.tasks for plan in trial.workload.plans),
             finding=finding,
-            marks=trial.league.marks(),
+            marks=trial.league.count_marks(),
             rejected=dict(sorted(reasons.items())),
         )
     finally:
         gc.enable()
 
 
-def _judge(trial: Trial) -> Finding | None:
+def _find_violation(trial: SeedRun) -> Finding | None:
     try:
         trial.run()
     except Violation as violation:
         return Finding(violation.promise, violation.message, _task_of(violation), trial.world.now)
     except Exception as error:  # noqa: BLE001  a machine's bug may raise anything, which is the finding
-        where = format_exc()
-        return Finding("machines keep their own rules", repr(error)[:500], 0, trial.world.now, where)
+        traceback = format_exc()
+        return Finding("machines keep their own rules", repr(error)[:500], 0, trial.world.now, traceback)
     return None
 
 
@@ -207,10 +214,10 @@ def _task_of(violation: Violation) -> int:
     return violation.task or (violation.job << INDEX_BITS if violation.job else 0)
 
 
-def check_seed(seed: int, factories: Factories) -> Result:
+def check_seed(seed: int, factories: LeagueFactories) -> SeedResult:
     """Run a seed, and every ``REPEAT_EVERY``-th seed twice: the same seed must give the same digest."""
     result = run_seed(seed, factories)
-    if seed % TWICE_EVERY or result.finding is not None:
+    if seed % REPEAT_EVERY or result.finding is not None:
         return result
     again = run_seed(seed, factories)
     if again.digest == result.digest:
@@ -219,45 +226,45 @@ def check_seed(seed: int, factories: Factories) -> Result:
     return msgspec.structs.replace(result, finding=Finding("same seed, same run", message))
 
 
-def check_seeds(seeds: range, factories: Factories, processes: int) -> Iterator[Result]:
+def check_seeds(seeds: range, factories: LeagueFactories, processes: int) -> Iterator[SeedResult]:
     """Yield the results of many seeds, in the order of the seeds."""
     if processes <= 1:
         for seed in seeds:
             yield check_seed(seed, factories)
         return
     context = get_context("fork")
-    with context.Pool(processes, _enlist, (factories,)) as pool:
-        yield from pool.imap(_check, seeds, chunksize=4)
+    with context.Pool(processes, _set_worker_factories, (factories,)) as pool:
+        yield from pool.imap(_check_in_worker, seeds, chunksize=4)
 
 
-_enlisted: list[Factories] = []
+_worker_factories: list[LeagueFactories] = []
 
 
-def _enlist(factories: Factories) -> None:
-    _enlisted[:] = [factories]
+def _set_worker_factories(factories: LeagueFactories) -> None:
+    _worker_factories[:] = [factories]
 
 
-def _check(seed: int) -> Result:
-    return check_seed(seed, _enlisted[0])
+def _check_in_worker(seed: int) -> SeedResult:
+    return check_seed(seed, _worker_factories[0])
 
 
-def whole_digest(results: list[Result]) -> str:
+def combined_digest(results: list[SeedResult]) -> str:
     """Return one digest over the digests of all seeds, in the order of the seeds."""
     return sha256(
         "".join(result.digest for result in sorted(results, key=lambda it: it.seed)).encode()
     ).hexdigest()
 
 
-def explain(seed: int, factories: Factories, task: int = 0) -> tuple[Result, list[str]]:
+def explain_seed(seed: int, factories: LeagueFactories, task: int = 0) -> tuple[SeedResult, list[str]]:
     """Run a seed and return the story of this task, else of the violation's task, else the busiest one."""
     story = Story()
     result = run_seed(seed, factories, story)
-    subject = task or (result.finding.task if result.finding else 0) or story.busiest_task()
-    lines = story.tell(subject) if subject else ["no task ever ran"]
+    subject = task or (result.finding.task if result.finding else 0) or story.find_busiest_task()
+    lines = story.describe_task(subject) if subject else ["no task ever ran"]
     return result, lines
 
 
-def options_of(seed: int) -> list[str]:
+def describe_options(seed: int) -> list[str]:
     """Return everything that a seed draws, one line per item."""
     options = draw_options(seed, Random(Random(seed).getrandbits(64)))
     changes = draw_changes(seed, options)

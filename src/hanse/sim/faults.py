@@ -17,10 +17,10 @@ from hanse.policy.cluster_rankers import CLUSTER_RANKERS
 from hanse.policy.placers import PLACERS
 from hanse.policy.queue_orders import QUEUE_ORDERS
 from hanse.policy.sizers import SIZERS
-from hanse.sim.league import Policies
+from hanse.sim.league import PolicyNames
 from hanse.sim.network import DELAY_KINDS
-from hanse.sim.process import MILLION, Clock, Durability
-from hanse.sim.workload import GIB, Mix
+from hanse.sim.process import MILLION, Durability, ProcessClock
+from hanse.sim.workload import GIB, WorkloadMix
 
 OFFSET_MAX: Final = 1_000 * SECOND
 RATE_PARTS_MAX: Final = MILLION // 50
@@ -35,21 +35,21 @@ SCENARIOS: Final = (
 delays. ``adoption``: brokers stay down until standbys take over. ``flaky``: runners and hosts fail often.
 ``leases``: tasks outlive their leases, and renewals come late. ``calm``: no faults at all.
 """
-LEASE_BEAT: Final = 200 * MILLISECOND
+SHORT_BEAT: Final = 200 * MILLISECOND
 
 
-class NetworkMood(msgspec.Struct, frozen=True):
+class NetworkConditions(msgspec.Struct, frozen=True):
     """Behaviour of the links in the safety phase. Delays in microseconds, shares in percent."""
 
     delay_kind: str = "constant"
     delay_mean: int = 500
     loss: int = 0
-    double: int = 0
+    duplication: int = 0
     in_order: bool = False
-    wire: bool = False
+    encodes: bool = False
 
 
-class Rates(msgspec.Struct, frozen=True):
+class FaultCounts(msgspec.Struct, frozen=True):
     """Number of faults of each kind in the safety phase; 0: switched off."""
 
     broker_crashes: int = 0
@@ -60,18 +60,18 @@ class Rates(msgspec.Struct, frozen=True):
     partitions: int = 0
     clogs: int = 0
     drains: int = 0
-    guests: int = 0
+    foreign_loads: int = 0
     """Times that others use some of a node for a while."""
-    hangs: int = 0
+    output_hangs: int = 0
     """Times that the output of a runner's tasks hangs for a while."""
-    rolls: int = 0
+    rolling_restarts: int = 0
     """Times that every process is restarted, one after the other."""
     downtime_max: int = 3 * SECOND
     one_way: int = 50
     """Share of partitions that cut one direction only, in percent."""
 
 
-class Options(msgspec.Struct, frozen=True):
+class SeedOptions(msgspec.Struct, frozen=True):
     """Everything that a seed decides, apart from the single draws."""
 
     seed: int
@@ -82,17 +82,17 @@ class Options(msgspec.Struct, frozen=True):
     """True if clocks differ in offset and rate."""
     durability: Durability
     timings: Timings
-    network: NetworkMood
-    rates: Rates
-    workload: Mix
-    policies: Policies
+    network: NetworkConditions
+    rates: FaultCounts
+    workload: WorkloadMix
+    policies: PolicyNames
     safety: int
     """Length of the safety phase in microseconds."""
     decisions: bool = True
     lost_max: int = 50
 
 
-def draw_options(seed: int, rng: Random) -> Options:
+def draw_options(seed: int, rng: Random) -> SeedOptions:
     """Draw the options of a seed."""
     scenario = rng.choice(SCENARIOS)
     calm = scenario == "calm"
@@ -102,18 +102,18 @@ def draw_options(seed: int, rng: Random) -> Options:
     )
     wardens = _draw_wardens(rng, scenario, brokers, timings)
     safety = rng.randint(8, 30) * SECOND
-    mood = NetworkMood(
+    network = NetworkConditions(
         delay_kind=rng.choice(DELAY_KINDS[:2] if calm else DELAY_KINDS),
         delay_mean=rng.choice((20, 100, 300)) * MILLISECOND
         if scenario == "slow"
         else rng.choice((100, 1_000, 5_000, 20_000)),
         loss=0 if calm else rng.choice((0, 0, 1, 10, 30)),
-        double=0 if calm else rng.choice((0, 0, 5, 30)),
+        duplication=0 if calm else rng.choice((0, 0, 5, 30)),
         in_order=rng.random() < 0.3,
-        wire=rng.random() < 0.1,
+        encodes=rng.random() < 0.1,
     )
     grouped = rng.random() < 0.4
-    options = Options(
+    options = SeedOptions(
         seed=seed,
         scenario=scenario,
         brokers=brokers,
@@ -125,25 +125,27 @@ def draw_options(seed: int, rng: Random) -> Options:
             snapshot_every=rng.choice((60, 120, 250)),
         ),
         timings=timings,
-        network=mood,
-        rates=Rates() if calm else _draw_rates(rng, scenario),
+        network=network,
+        rates=FaultCounts() if calm else _draw_fault_counts(rng, scenario),
         workload=_draw_mix(rng, scenario, safety),
-        policies=Policies(
+        policies=PolicyNames(
             *(rng.choice(list(names)) for names in (QUEUE_ORDERS, PLACERS, CLUSTER_RANKERS, SIZERS))
         ),
         safety=safety,
         decisions=rng.random() < 0.5,
     )
-    hangs = 0 if calm or rng.random() < 0.4 else rng.randint(1, 4)
-    rolls = 0 if calm or rng.random() < 0.7 else 1
-    rates = msgspec.structs.replace(options.rates, hangs=hangs, rolls=rolls)
+    output_hangs = 0 if calm or rng.random() < 0.4 else rng.randint(1, 4)
+    rolling_restarts = 0 if calm or rng.random() < 0.7 else 1
+    rates = msgspec.structs.replace(
+        options.rates, output_hangs=output_hangs, rolling_restarts=rolling_restarts
+    )
     return msgspec.structs.replace(options, rates=rates)
 
 
 def _draw_timings(rng: Random, scenario: str) -> Timings:
     """Draw timings with leases of a few seconds, short enough to lapse in a run of half a minute."""
     short = scenario == "leases"
-    beat = LEASE_BEAT if short else rng.choice((200, 300, 500, 1_000)) * MILLISECOND
+    beat = SHORT_BEAT if short else rng.choice((200, 300, 500, 1_000)) * MILLISECOND
     lease = beat * rng.randint(3, 5 if short else 8)
     return Timings(
         ack_delay=rng.choice((20, 100, 200)) * MILLISECOND,
@@ -214,57 +216,57 @@ def _draw_nodes(rng: Random, cluster: str, count: int) -> tuple[NodeConfig, ...]
     return tuple(nodes)
 
 
-def _draw_rates(rng: Random, scenario: str) -> Rates:
+def _draw_fault_counts(rng: Random, scenario: str) -> FaultCounts:
     """Draw the number of faults of each kind; each kind is off in four seeds of ten."""
 
-    def often(most: int, least: int = 1) -> int:
+    def draw_count(most: int, least: int = 1) -> int:
         return 0 if rng.random() < 0.4 else rng.randint(least, most)
 
-    return Rates(
-        broker_crashes=rng.randint(1, 3) if scenario == "adoption" else often(3),
-        warden_crashes=often(5),
-        runner_crashes=rng.randint(4, 12) if scenario == "flaky" else often(5),
-        host_losses=rng.randint(1, 4) if scenario == "flaky" else often(2),
-        pauses=often(6),
-        partitions=often(4),
-        clogs=rng.randint(6, 12) if scenario == "leases" else often(4),
-        drains=often(4),
-        guests=often(6),
+    return FaultCounts(
+        broker_crashes=rng.randint(1, 3) if scenario == "adoption" else draw_count(3),
+        warden_crashes=draw_count(5),
+        runner_crashes=rng.randint(4, 12) if scenario == "flaky" else draw_count(5),
+        host_losses=rng.randint(1, 4) if scenario == "flaky" else draw_count(2),
+        pauses=draw_count(6),
+        partitions=draw_count(4),
+        clogs=rng.randint(6, 12) if scenario == "leases" else draw_count(4),
+        drains=draw_count(4),
+        foreign_loads=draw_count(6),
         downtime_max=rng.choice((500 * MILLISECOND, 3 * SECOND, 20 * SECOND)),
         one_way=rng.choice((0, 50, 100)),
     )
 
 
-def _draw_mix(rng: Random, scenario: str, safety: int) -> Mix:
-    def share(most: int) -> int:
+def _draw_mix(rng: Random, scenario: str, safety: int) -> WorkloadMix:
+    def draw_share(most: int) -> int:
         return 0 if rng.random() < 0.4 else rng.randint(1, most)
 
-    return Mix(
+    return WorkloadMix(
         tasks=rng.randint(20, 60) if scenario in ("tiny", "crowd", "leases") else rng.randint(30, 150),
         span=safety * 4 // 5,
         duration=rng.choice((2_000,) if scenario == "leases" else (50, 300, 1_000, 2_000)) * MILLISECOND,
         arrays=rng.choice((0, 30, 70)),
-        gangs=share(30),
-        dags=share(30),
-        after=share(30),
-        elastic=share(30),
-        constrained=share(60),
-        affine=share(30),
-        urgent=share(60),
-        latency=share(40),
-        preemptible=share(100),
-        failing=share(40),
-        cancelled=share(20),
-        deadlines=share(10),
-        custom=share(20),
-        waiting=share(40),
-        hopeless=share(5),
-        picky=share(30),
+        gangs=draw_share(30),
+        dags=draw_share(30),
+        after=draw_share(30),
+        elastic=draw_share(30),
+        with_constraints=draw_share(60),
+        with_affinity=draw_share(30),
+        with_priority=draw_share(60),
+        latency=draw_share(40),
+        preemptible=draw_share(100),
+        failing_jobs=draw_share(40),
+        cancelled_jobs=draw_share(20),
+        deadlines=draw_share(10),
+        with_custom_resources=draw_share(20),
+        waits_when_unreachable=draw_share(40),
+        infeasible=draw_share(5),
+        with_cluster_limits=draw_share(30),
     )
 
 
-def draw_clock(rng: Random, skewed: bool) -> Clock:
+def draw_clock(rng: Random, skewed: bool) -> ProcessClock:
     """Draw the clock of a process."""
     if not skewed:
-        return Clock()
-    return Clock(rng.randrange(OFFSET_MAX), MILLION + rng.randint(-RATE_PARTS_MAX, RATE_PARTS_MAX))
+        return ProcessClock()
+    return ProcessClock(rng.randrange(OFFSET_MAX), MILLION + rng.randint(-RATE_PARTS_MAX, RATE_PARTS_MAX))

@@ -6,83 +6,85 @@ from typing import Final
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.resources import Resources
 from hanse.sim.clients import Clients
-from hanse.sim.faults import Options
-from hanse.sim.league import League
-from hanse.sim.network import Link, delay_table
+from hanse.sim.faults import SeedOptions
+from hanse.sim.league import SimulatedLeague
+from hanse.sim.network import SimulatedLink, delay_table
 from hanse.sim.process import Process
 
 HEALED_DELAY: Final = 1 * MILLISECOND
 PARTITION_MIN: Final = 500 * MILLISECOND
 PARTITION_MAX: Final = 30 * SECOND
 PAUSE_MAX: Final = 10 * SECOND
-ROLL_APART_MAX: Final = 2 * SECOND
+RESTART_INTERVAL_MAX: Final = 2 * SECOND
 """Longest time between the restarts of two processes in turn."""
 CLOG_MAX: Final = 5 * SECOND
-SOON: Final = 30 * MILLISECOND
+CRASH_DELAY_MAX: Final = 30 * MILLISECOND
 """Longest time between a submission and the crash of its broker."""
 
 
-class Injector:
+class FaultInjector:
     """Faults of one seed. Every fault with a length ends with the safety phase at the latest."""
 
-    def __init__(self, league: League, clients: Clients, options: Options, rng: Random) -> None:
+    def __init__(self, league: SimulatedLeague, clients: Clients, options: SeedOptions, rng: Random) -> None:
         self._league = league
         self._world = league.world
         self._clients = clients
         self._options = options
         self._rng = rng
-        self._set_moods()
+        self._set_network_conditions()
         rates = options.rates
         for count, strike in (
             (rates.broker_crashes, self._crash_broker),
             (rates.warden_crashes, self._crash_warden),
             (rates.runner_crashes, self._crash_runner),
-            (rates.host_losses, self._burn),
+            (rates.host_losses, self._lose_host),
             (rates.pauses, self._pause),
             (rates.partitions, self._partition),
             (rates.clogs, self._clog),
             (rates.drains, self._drain),
-            (rates.guests, self._visit),
-            (rates.hangs, self._hang),
-            (rates.rolls, self._roll),
+            (rates.foreign_loads, self._withhold),
+            (rates.output_hangs, self._hang_output),
+            (rates.rolling_restarts, self._restart_all),
         ):
             for _ in range(count):
-                self._world.at(rng.randrange(options.safety), strike)
+                self._world.call_at(rng.randrange(options.safety), strike)
         for _ in range(rates.broker_crashes):
             plan = rng.choice(clients.plans)
             broker = league.brokers[plan.broker]
-            self._world.at(plan.at + rng.randint(0, SOON), self._crash_after_submission, broker)
+            self._world.call_at(
+                plan.at + rng.randint(0, CRASH_DELAY_MAX), self._crash_after_submission, broker
+            )
 
     def heal(self) -> None:
         """End all faults: every process is up, every link is fast and reliable, every node is open."""
         self._league.network.heal(delay_table("uniform", HEALED_DELAY))
         self._clients.loss = 0.0
         for process in self._league.processes:
-            process.spare()
+            process.cancel_planned_crash()
             process.resume()
             process.restart()
         for warden in self._league.wardens.values():
             warden.drain(((), False, 0))
         for backend in self._league.backends.values():
-            backend.move_on()
+            backend.resume_output()
             for node in list(backend.withheld):
                 backend.withhold((node, Resources()))
-        self.tell("the league", "is healed")
+        self.add_to_story("the league", "is healed")
 
-    def _set_moods(self) -> None:
+    def _set_network_conditions(self) -> None:
         """Give most links the seed's conditions, one in ten long delays; none if the seed is calm."""
-        mood, rng = self._options.network, self._rng
+        conditions, rng = self._options.network, self._rng
         slow_share = 0.0 if self._options.scenario == "calm" else 0.1
-        usual = delay_table(mood.delay_kind, mood.delay_mean)
-        slow = delay_table("heavy", mood.delay_mean * 4)
+        usual = delay_table(conditions.delay_kind, conditions.delay_mean)
+        slow = delay_table("heavy", conditions.delay_mean * 4)
         for link in self._league.network.links:
             link.delays = slow if rng.random() < slow_share else usual
-            link.loss = mood.loss / 100
-            link.double = mood.double / 100
-            link.in_order = mood.in_order
-        self._clients.loss = mood.loss / 100
+            link.loss = conditions.loss / 100
+            link.duplication = conditions.duplication / 100
+            link.in_order = conditions.in_order
+        self._clients.loss = conditions.loss / 100
 
-    def _length(self, least: int, most: int) -> int:
+    def _draw_length(self, least: int, most: int) -> int:
         """Draw a length, more often short than long, that ends within the safety phase."""
         draw = self._rng.random()
         length = least + int((most - least) * draw * draw)
@@ -90,66 +92,70 @@ class Injector:
 
     def _crash_broker(self, _: object) -> None:
         long = self._options.scenario == "adoption"
-        self._doom(self._rng.choice(list(self._league.brokers.values())), long)
+        self._schedule_crash(self._rng.choice(list(self._league.brokers.values())), long)
 
     def _crash_after_submission(self, broker: Process) -> None:
         """Crash the broker while it may be making a promise."""
         if self._world.now < self._options.safety:
-            self._doom(broker)
+            self._schedule_crash(broker)
 
     def _crash_warden(self, _: object) -> None:
-        self._doom(self._rng.choice(list(self._league.wardens.values())))
+        self._schedule_crash(self._rng.choice(list(self._league.wardens.values())))
 
     def _crash_runner(self, _: object) -> None:
-        self._doom(self._rng.choice(list(self._league.runners.values())))
+        self._schedule_crash(self._rng.choice(list(self._league.runners.values())))
 
-    def _doom(self, process: Process, long: bool = False) -> None:
+    def _schedule_crash(self, process: Process, long: bool = False) -> None:
         least = 2 * self._options.timings.suspect_after if long else MILLISECOND
         most = max(2 * least, self._options.rates.downtime_max)
-        if process.up:
-            process.doom(self._length(least, most))
+        if process.is_up:
+            process.schedule_crash(self._draw_length(least, most))
         elif self._rng.random() < 0.5:
-            process.restart(self._length(MILLISECOND, most))  # the process crashes again at its first event
+            process.restart(
+                self._draw_length(MILLISECOND, most)
+            )  # the process crashes again at its first event
 
-    def _burn(self, _: object) -> None:
+    def _lose_host(self, _: object) -> None:
         backend = self._rng.choice(list(self._league.backends.values()))
-        self.tell(backend.runner.name, "loses its host with everything on it")
-        backend.burn()
-        self._world.at(self._world.now + self._length(MILLISECOND, 20 * SECOND), backend.runner.restart)
+        self.add_to_story(backend.runner.name, "loses its host with everything on it")
+        backend.lose_host()
+        self._world.call_at(
+            self._world.now + self._draw_length(MILLISECOND, 20 * SECOND), backend.runner.restart
+        )
 
-    def _roll(self, _: object) -> None:
+    def _restart_all(self, _: object) -> None:
         """Restart every process, one after the other, as for an upgrade."""
-        self.tell("the league", "restarts, one process after the other")
+        self.add_to_story("the league", "restarts, one process after the other")
         at = self._world.now
         for process in self._league.processes:
-            at += self._rng.randint(MILLISECOND, ROLL_APART_MAX)
-            self._world.at(at, self._roll_one, process)
+            at += self._rng.randint(MILLISECOND, RESTART_INTERVAL_MAX)
+            self._world.call_at(at, self._restart_one, process)
 
-    def _roll_one(self, process: Process) -> None:
+    def _restart_one(self, process: Process) -> None:
         if self._world.now < self._options.safety:
-            self._doom(process)
+            self._schedule_crash(process)
 
     def _pause(self, _: object) -> None:
         process = self._rng.choice(self._league.processes)
-        length = self._length(50 * MILLISECOND, PAUSE_MAX)
-        self.tell(process.name, f"is paused for {length / SECOND:.3f} s")
+        length = self._draw_length(50 * MILLISECOND, PAUSE_MAX)
+        self.add_to_story(process.name, f"is paused for {length / SECOND:.3f} s")
         process.pause()
-        self._world.at(self._world.now + length, process.resume)
+        self._world.call_at(self._world.now + length, process.resume)
 
-    def _hang(self, _: object) -> None:
+    def _hang_output(self, _: object) -> None:
         """Make the output of a runner's tasks hang; in half of the cases the runner too, as with one shared
         disk."""
         backend = self._rng.choice(list(self._league.backends.values()))
-        length, both = self._partition_length(), self._rng.random() < 0.5
-        if backend.hangs:
+        length, both = self._draw_partition_length(), self._rng.random() < 0.5
+        if backend.is_output_hanging:
             return
         what = "and its tasks' output hang" if both else "sees its tasks' output hang"
-        self.tell(backend.runner.name, f"{what} for {length / SECOND:.3f} s")
-        backend.hang()
-        self._world.at(self._world.now + length, backend.move_on)
+        self.add_to_story(backend.runner.name, f"{what} for {length / SECOND:.3f} s")
+        backend.hang_output()
+        self._world.call_at(self._world.now + length, backend.resume_output)
         if both:
             backend.runner.pause()
-            self._world.at(self._world.now + length, backend.runner.resume)
+            self._world.call_at(self._world.now + length, backend.runner.resume)
 
     def _partition(self, _: object) -> None:
         rng = self._rng
@@ -163,39 +169,39 @@ class Injector:
             if (link.source in group) != (link.target in group)
             and (not one_way or (link.target in group) == inwards)
         ]
-        length = self._partition_length()
+        length = self._draw_partition_length()
         kind = ("nothing reaches" if inwards else "nothing leaves") if one_way else "cut off:"
-        self.tell(" ".join(group), f"{kind} this group for {length / SECOND:.3f} s")
+        self.add_to_story(" ".join(group), f"{kind} this group for {length / SECOND:.3f} s")
         self._league.network.cut(crossing)
-        self._world.at(self._world.now + length, self._mend, crossing)
+        self._world.call_at(self._world.now + length, self._end_partition, crossing)
 
-    def _partition_length(self) -> int:
+    def _draw_partition_length(self) -> int:
         """Draw a length; half of them are about as long as the time after which a member is given up."""
         timings = self._options.timings
         patience = timings.cluster_lease + timings.runner_lease + 2 * timings.lease_grace
         if self._rng.random() < 0.5:
-            return self._length(PARTITION_MIN, PARTITION_MAX)
+            return self._draw_length(PARTITION_MIN, PARTITION_MAX)
         return min(
             self._rng.randint(patience, 2 * patience), max(1, self._options.safety - self._world.now - 1)
         )
 
-    def _mend(self, crossing: list[Link]) -> None:
-        self.tell("the network", "a partition ends")
-        self._league.network.mend(crossing)
+    def _end_partition(self, crossing: list[SimulatedLink]) -> None:
+        self.add_to_story("the network", "a partition ends")
+        self._league.network.end_cut(crossing)
 
     def _clog(self, _: object) -> None:
         """Hold back the messages of some links until the links clear."""
         rng = self._rng
         if self._options.scenario == "leases" or rng.random() < 0.5:
-            self._leave_behind()
+            self._delay_then_silence()
             return
-        length = self._length(100 * MILLISECOND, CLOG_MAX)
+        length = self._draw_length(100 * MILLISECOND, CLOG_MAX)
         links = rng.sample(self._league.network.links, max(1, len(self._league.network.links) // 4))
         for link in links:
             link.clogged_until = self._world.now + length
-        self.tell("the network", f"{len(links)} links are clogged for {length / SECOND:.3f} s")
+        self.add_to_story("the network", f"{len(links)} links are clogged for {length / SECOND:.3f} s")
 
-    def _leave_behind(self) -> None:
+    def _delay_then_silence(self) -> None:
         """Delay what one process hears, and cut what it sends one beat later.
 
         This exposes leases that count from the wrong moment: an old renewal arrives late, then silence.
@@ -208,8 +214,8 @@ class Injector:
         for link in self._league.network.links:
             if link.target == process.name:
                 link.clogged_until = now + late
-        self.tell(process.name, f"receives nothing for {late / SECOND:.3f} s, then everything")
-        self._world.at(now + beat + beat // 8, self._silence, process)
+        self.add_to_story(process.name, f"receives nothing for {late / SECOND:.3f} s, then everything")
+        self._world.call_at(now + beat + beat // 8, self._silence, process)
 
     def _silence(self, process: Process) -> None:
         timings = self._options.timings
@@ -218,9 +224,9 @@ class Injector:
         if length <= 0:
             return
         cut = [link for link in self._league.network.links if link.source == process.name]
-        self.tell(process.name, f"cannot send for {length / SECOND:.3f} s")
+        self.add_to_story(process.name, f"cannot send for {length / SECOND:.3f} s")
         self._league.network.cut(cut)
-        self._world.at(self._world.now + length, self._mend, cut)
+        self._world.call_at(self._world.now + length, self._end_partition, cut)
 
     def _drain(self, _: object) -> None:
         rng = self._rng
@@ -228,14 +234,14 @@ class Injector:
         count = len(warden.nodes)
         nodes = tuple(sorted(rng.sample(range(count), rng.randint(1, count)))) if rng.random() < 0.8 else ()
         process = self._league.wardens[warden.name]
-        length = self._length(SECOND, 20 * SECOND)
+        length = self._draw_length(SECOND, 20 * SECOND)
         if rng.random() < 0.5:
             process.drain((nodes, True, length))
             return
         process.drain((nodes, True, 0))
-        self._world.at(self._world.now + length, process.drain, (nodes, False, 0))
+        self._world.call_at(self._world.now + length, process.drain, (nodes, False, 0))
 
-    def _visit(self, _: object) -> None:
+    def _withhold(self, _: object) -> None:
         """Withhold a part of a node, or all of it, for a while, because others use it."""
         rng = self._rng
         warden = rng.choice(self._options.wardens)
@@ -245,12 +251,12 @@ class Injector:
         if rng.random() < 0.7:
             amount = Resources(rng.randint(0, amount.cpu), rng.randint(0, amount.memory))
         backend = self._league.backends[config.runner]
-        self.tell(backend.runner.name, f"others use {amount.cpu} milli-CPU of node {node}")
+        self.add_to_story(backend.runner.name, f"others use {amount.cpu} milli-CPU of node {node}")
         backend.withhold((node, amount))
-        end = self._world.now + self._length(SECOND, 20 * SECOND)
-        self._world.at(end, backend.withhold, (node, Resources()))
+        end = self._world.now + self._draw_length(SECOND, 20 * SECOND)
+        self._world.call_at(end, backend.withhold, (node, Resources()))
 
-    def tell(self, who: str, what: str) -> None:
+    def add_to_story(self, who: str, what: str) -> None:
         """Add a fault to the story."""
         if self._world.story is not None:
-            self._world.story.fault(self._world.now, who, what)
+            self._world.story.on_fault(self._world.now, who, what)

@@ -9,18 +9,18 @@ import msgspec
 from hanse.core.config import BrokerConfig, RunnerConfig, Timings, WardenConfig
 from hanse.core.machine import Machine
 from hanse.model.effects import LaunchAttempt
-from hanse.sim.backend import Backend, Fate, Truth
-from hanse.sim.network import Network
-from hanse.sim.process import Clock, Durability, Process
+from hanse.sim.backend import AttemptObserver, PlannedEnd, SimulatedBackend
+from hanse.sim.network import SimulatedNetwork
+from hanse.sim.process import Durability, Process, ProcessClock
 from hanse.sim.runner_process import RunnerProcess
-from hanse.sim.world import World
+from hanse.sim.world import VirtualWorld
 
 SLICE_TASKS: Final = 2
 """Tasks that a cancellation ends at a time: few, because simulated jobs are small, so that many
 cancellations are interrupted by other events."""
 
 
-class Policies(msgspec.Struct, frozen=True):
+class PolicyNames(msgspec.Struct, frozen=True):
     """Names of the policies that all brokers of a league use."""
 
     order: str = "fifo"
@@ -29,10 +29,10 @@ class Policies(msgspec.Struct, frozen=True):
     sizer: str = "least"
 
 
-BrokerFactory = Callable[[BrokerConfig, Policies], Machine]
+BrokerFactory = Callable[[BrokerConfig, PolicyNames], Machine]
 
 
-class Factories(NamedTuple):
+class LeagueFactories(NamedTuple):
     """Factories of a league's machines and processes. Tests plant bugs by replacing them."""
 
     broker: BrokerFactory
@@ -42,7 +42,7 @@ class Factories(NamedTuple):
     runner_process: type[RunnerProcess] = RunnerProcess
 
 
-class Members(NamedTuple):
+class LeagueVersion(NamedTuple):
     """Members of the league in one version of its file. New members are appended; retired ones keep their
     place."""
 
@@ -55,33 +55,34 @@ class Members(NamedTuple):
     """Version in which each new member joined."""
 
 
-class Design(NamedTuple):
+class LeagueDesign(NamedTuple):
     """Specification of a simulated league."""
 
     brokers: tuple[str, ...]
     wardens: tuple[WardenConfig, ...]
     timings: Timings = Timings()
     durability: Durability = Durability()
-    policies: Policies = Policies()
+    policies: PolicyNames = PolicyNames()
     lost_max: int = 50
     decisions: bool = True
-    later: tuple[str, ...] = ()
+    joining: tuple[str, ...] = ()
     """Brokers and clusters that join later."""
 
-    def members(self) -> Members:
+    def first_version(self) -> LeagueVersion:
         """Return the members at the start."""
-        return Members(
-            tuple(name for name in self.brokers if name not in self.later),
-            tuple(warden.name for warden in self.wardens if warden.name not in self.later),
+        return LeagueVersion(
+            tuple(name for name in self.brokers if name not in self.joining),
+            tuple(warden.name for warden in self.wardens if warden.name not in self.joining),
         )
 
 
-class League:
+class SimulatedLeague:
     """Processes of a league, by role and name, in the order of the design."""
 
     def __init__(
-        self, world: World, network: Network, factories: Factories, design: Design, rng: Random,
-        clock: Callable[[], Clock] = Clock,
+        self, world: VirtualWorld, network: SimulatedNetwork, factories: LeagueFactories,
+        design: LeagueDesign, rng: Random,
+        draw_clock: Callable[[], ProcessClock] = ProcessClock,
     ) -> None:  # fmt: skip
         self.world = world
         self.network = network
@@ -89,67 +90,71 @@ class League:
         self.brokers: dict[str, Process] = {}
         self.wardens: dict[str, Process] = {}
         self.runners: dict[str, RunnerProcess] = {}
-        self.backends: dict[str, Backend] = {}
+        self.backends: dict[str, SimulatedBackend] = {}
         self._factories = factories
         self._rng = rng
-        self._clock = clock
-        self._numbers = 0
-        first = design.members()
+        self._draw_clock = draw_clock
+        self._process_count = 0
+        first = design.first_version()
         self._add_brokers(first)
         for warden in design.wardens:
             self._add_cluster(warden, first)
-        self._join()
-        for name in design.later:
-            for process in self.host_of(name):
+        self._link_processes()
+        for name in design.joining:
+            for process in self.processes_of(name):
                 process.is_member = False
 
     @property
-    def journalled(self) -> list[Process]:
+    def journalled_processes(self) -> list[Process]:
         """Brokers, then wardens."""
         return [*self.brokers.values(), *self.wardens.values()]
 
     @property
     def processes(self) -> list[Process]:
         """Brokers, wardens, runners."""
-        return [*self.journalled, *self.runners.values()]
+        return [*self.journalled_processes, *self.runners.values()]
 
-    def process(self, name: str) -> Process | None:
+    def find_process(self, name: str) -> Process | None:
         """Return the process of this name; None if there is none."""
         return self.brokers.get(name) or self.wardens.get(name) or self.runners.get(name)
 
-    def host_of(self, name: str) -> list[Process]:
+    def processes_of(self, name: str) -> list[Process]:
         """Return the process of a broker, or a cluster's warden and runners."""
         if name in self.brokers:
             return [self.brokers[name]]
         config = next(warden for warden in self.design.wardens if warden.name == name)
         return [self.wardens[name], *(self.runners[runner] for runner in runners_of(config))]
 
-    def equip(self, fate: Callable[[LaunchAttempt], Fate], truth: Truth) -> None:
+    def add_backends(
+        self, planned_end: Callable[[LaunchAttempt], PlannedEnd], observer: AttemptObserver
+    ) -> None:
         """Give every runner its backend."""
         for cluster in self.design.wardens:
             for name in runners_of(cluster):
                 rng = Random(self._rng.getrandbits(64))
-                self.backends[name] = Backend(self.runners[name], cluster.name, fate, truth, rng)
+                self.backends[name] = SimulatedBackend(
+                    self.runners[name], cluster.name, planned_end, observer, rng
+                )
 
-    def boot(self) -> None:
+    def start(self) -> None:
         """Start every process."""
         for process in self.processes:
             process.restart()
 
-    def marks(self) -> dict[str, int]:
+    def count_marks(self) -> dict[str, int]:
         """Return how often each coverage mark was reached, in all incarnations, by name of the mark."""
         total: dict[str, int] = {}
         for process in self.processes:
-            for marks in (process.marks, process.machine.marks if process.up else {}):
+            for marks in (process.marks, process.machine.marks if process.is_up else {}):
                 for mark, times in marks.items():
                     total[mark] = total.get(mark, 0) + times
         return dict(sorted(total.items()))
 
-    def _next(self) -> tuple[int, Random, Clock]:
-        self._numbers += 1
-        return self._numbers, Random(self._rng.getrandbits(64)), self._clock()
+    def _next_process_settings(self) -> tuple[int, Random, ProcessClock]:
+        self._process_count += 1
+        return self._process_count, Random(self._rng.getrandbits(64)), self._draw_clock()
 
-    def maker(self, name: str, members: Members) -> Callable[[], Machine]:
+    def machine_factory(self, name: str, members: LeagueVersion) -> Callable[[], Machine]:
         """Return a factory for the machine of a broker or a warden with the settings of this version."""
         design, factories = self.design, self._factories
         since = dict(members.since)
@@ -174,25 +179,37 @@ class League:
         cluster = msgspec.structs.replace(warden, brokers=members.brokers, retired=retired)
         return lambda: factories.warden(cluster)
 
-    def _add_brokers(self, first: Members) -> None:
+    def _add_brokers(self, first: LeagueVersion) -> None:
         for name in self.design.brokers:
-            number, rng, clock = self._next()
+            number, rng, clock = self._next_process_settings()
             self.brokers[name] = self._factories.process(
-                name, number, self._first_maker(name, first), self.network, rng, clock, self.design.durability
+                name,
+                number,
+                self._first_machine_factory(name, first),
+                self.network,
+                rng,
+                clock,
+                self.design.durability,
             )
 
-    def _first_maker(self, name: str, first: Members) -> Callable[[], Machine]:
+    def _first_machine_factory(self, name: str, first: LeagueVersion) -> Callable[[], Machine]:
         """Return a broker's first factory; one that joins later starts as if it were the only new member."""
         brokers, clusters = first.brokers, first.clusters
-        if name in self.design.later and name in self.design.brokers:
+        if name in self.design.joining and name in self.design.brokers:
             brokers = (*brokers, name)
-        return self.maker(name, Members(brokers, clusters))
+        return self.machine_factory(name, LeagueVersion(brokers, clusters))
 
-    def _add_cluster(self, config: WardenConfig, first: Members) -> None:
+    def _add_cluster(self, config: WardenConfig, first: LeagueVersion) -> None:
         factories, design = self._factories, self.design
-        number, rng, clock = self._next()
+        number, rng, clock = self._next_process_settings()
         self.wardens[config.name] = factories.process(
-            config.name, number, self.maker(config.name, first), self.network, rng, clock, design.durability
+            config.name,
+            number,
+            self.machine_factory(config.name, first),
+            self.network,
+            rng,
+            clock,
+            design.durability,
         )
         for name in runners_of(config):
             nodes = tuple(index for index, node in enumerate(config.nodes) if node.runner == name)
@@ -201,23 +218,23 @@ class League:
             def factory(runner: RunnerConfig = runner) -> Machine:
                 return factories.runner(runner)
 
-            number, rng, clock = self._next()
+            number, rng, clock = self._next_process_settings()
             self.runners[name] = factories.runner_process(
                 name, number, factory, self.network, rng, clock, design.durability
             )
 
-    def _join(self) -> None:
+    def _link_processes(self) -> None:
         """Link brokers with brokers and wardens, and wardens with their runners."""
         brokers, network = list(self.brokers.values()), self.network
         for broker in brokers:
             for peer in brokers:
                 if peer is not broker:
-                    network.join(broker, peer)
+                    network.add_link(broker, peer)
         for config in self.design.wardens:
             warden = self.wardens[config.name]
             for other in (*brokers, *(self.runners[name] for name in runners_of(config))):
-                network.join(warden, other)
-                network.join(other, warden)
+                network.add_link(warden, other)
+                network.add_link(other, warden)
 
 
 def runners_of(config: WardenConfig) -> Sequence[str]:

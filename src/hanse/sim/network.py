@@ -16,7 +16,7 @@ import msgspec
 
 from hanse.model.ids import SECOND
 from hanse.model.messages import Envelope
-from hanse.sim.world import Action, World
+from hanse.sim.world import Action, VirtualWorld
 
 if TYPE_CHECKING:
     from hanse.sim.process import Process
@@ -46,11 +46,11 @@ def delay_table(kind: str, mean: int) -> tuple[int, ...]:
     return tuple(int(min(mean / 4 / (1 - middle), DELAY_MAX)) for middle in middles)
 
 
-class Link:
+class SimulatedLink:
     """Link from one process to another."""
 
-    __slots__ = ("clogged_until", "cuts", "delays", "double", "in_order", "latest", "loss", "receive",
-                 "source", "target")  # fmt: skip
+    __slots__ = ("clogged_until", "cuts", "delays", "duplication", "in_order", "latest_arrival", "loss",
+                 "receive", "source", "target")  # fmt: skip
 
     def __init__(self, source: str, target: str, receive: Action) -> None:
         self.source = source
@@ -59,10 +59,10 @@ class Link:
         self.delays: tuple[int, ...] = delay_table("constant", 500)
         self.loss = 0.0
         """Probability that a message is lost."""
-        self.double = 0.0
+        self.duplication = 0.0
         """Probability that a message arrives twice."""
         self.in_order = False
-        self.latest = 0
+        self.latest_arrival = 0
         """Arrival of the last message of an in-order link."""
         self.cuts = 0
         """Number of partitions that cut this link now."""
@@ -70,68 +70,70 @@ class Link:
         """Time at which a clogged link clears; its messages arrive then."""
 
 
-class Network:
+class SimulatedNetwork:
     """All links of a league, and the path of every message."""
 
-    __slots__ = ("_pair", "_random", "links", "rng", "wire", "world")
+    __slots__ = ("_links_by_ends", "_random", "encodes", "links", "rng", "world")
 
-    def __init__(self, world: World, rng: Random, wire: bool = False) -> None:
+    def __init__(self, world: VirtualWorld, rng: Random, encodes: bool = False) -> None:
         self.world = world
         self.rng = rng
         self._random = rng.random
-        self._pair: dict[tuple[str, str], Link] = {}
-        self.links: list[Link] = []
+        self._links_by_ends: dict[tuple[str, str], SimulatedLink] = {}
+        self.links: list[SimulatedLink] = []
         """Every link, in the order of creation."""
-        self.wire = wire
+        self.encodes = encodes
         """True if every message is encoded and decoded in transit, as in a live league."""
 
-    def join(self, source: "Process", target: "Process") -> Link:
+    def add_link(self, source: "Process", target: "Process") -> SimulatedLink:
         """Create the link from one process to another."""
-        link = Link(source.name, target.name, target.receive)
+        link = SimulatedLink(source.name, target.name, target.receive)
         source.links[target.name] = link
-        self._pair[source.name, target.name] = link
+        self._links_by_ends[source.name, target.name] = link
         self.links.append(link)
         return link
 
-    def between(self, source: str, target: str) -> Link:
+    def link_between(self, source: str, target: str) -> SimulatedLink:
         """Return the link from one process to another."""
-        return self._pair[source, target]
+        return self._links_by_ends[source, target]
 
-    def send(self, link: Link, envelope: Envelope) -> None:
+    def send(self, link: SimulatedLink, envelope: Envelope) -> None:
         """Send a message under the present conditions of the link."""
         world, random = self.world, self._random
         if link.cuts or (link.loss and random() < link.loss):
             if world.story is not None:
-                world.story.lost(world.now, envelope, "cut off" if link.cuts else "lost")
+                world.story.on_message_lost(world.now, envelope, "cut off" if link.cuts else "lost")
             return
-        if self.wire:
+        if self.encodes:
             envelope = _decode(_encode(envelope))
-        twice = link.double and random() < link.double
+        twice = link.duplication and random() < link.duplication
         at = world.now + link.delays[int(random() * QUANTILES)]
         if at < link.clogged_until or link.in_order:
-            at = self._in_turn(link, at)
-        heappush(world.heap, (at, world.number(), link.receive, envelope))
+            at = self._ordered_arrival(link, at)
+        heappush(world.heap, (at, world.next_number(), link.receive, envelope))
         if twice:
             at = world.now + link.delays[int(random() * QUANTILES)]
-            heappush(world.heap, (self._in_turn(link, at), world.number(), link.receive, envelope))
+            heappush(
+                world.heap, (self._ordered_arrival(link, at), world.next_number(), link.receive, envelope)
+            )
 
     @staticmethod
-    def _in_turn(link: Link, at: int) -> int:
+    def _ordered_arrival(link: SimulatedLink, at: int) -> int:
         """Return the arrival of a message on a link that is clogged or keeps order."""
         if at < link.clogged_until:
             at = link.clogged_until
         if link.in_order:
-            if at < link.latest:
-                return link.latest
-            link.latest = at
+            if at < link.latest_arrival:
+                return link.latest_arrival
+            link.latest_arrival = at
         return at
 
-    def cut(self, links: list[Link]) -> None:
+    def cut(self, links: list[SimulatedLink]) -> None:
         """Begin a partition. Partitions may overlap; a link works when none cuts it."""
         for link in links:
             link.cuts += 1
 
-    def mend(self, links: list[Link]) -> None:
+    def end_cut(self, links: list[SimulatedLink]) -> None:
         """End a partition, unless a heal has ended it."""
         for link in links:
             link.cuts = max(0, link.cuts - 1)
@@ -146,6 +148,6 @@ class Network:
         ]
         heapify(world.heap)
         for link in self.links:
-            link.loss = link.double = 0.0
-            link.cuts = link.clogged_until = link.latest = 0
+            link.loss = link.duplication = 0.0
+            link.cuts = link.clogged_until = link.latest_arrival = 0
             link.delays = delays

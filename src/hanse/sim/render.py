@@ -28,12 +28,12 @@ _SKIPPED: Final = ("at", "seed", "client_id", "payload", "accepted_at")
 _UNITS: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
-def words(name: str) -> str:
+def name_as_words(name: str) -> str:
     """Return a record's name as words: ``TaskExited`` is ``task exited``."""
     return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
 
 
-def seconds(microseconds: int) -> str:
+def seconds_text(microseconds: int) -> str:
     """Return a time in seconds, to the millisecond; finer only if necessary."""
     return f"{microseconds / SECOND:.3f}s" if microseconds % 1_000 == 0 else f"{microseconds / SECOND:.6f}s"
 
@@ -56,10 +56,10 @@ def effect_text(effect: Effect) -> str:
 
 def decision_text(decision: Decision) -> str:
     """Return a decision as one line."""
-    looked = "; ".join(f"{it.cluster}: {it.tasks}, {it.reason}" for it in decision.considered)
+    considered = "; ".join(f"{it.cluster}: {it.tasks}, {it.reason}" for it in decision.considered)
     where = f"job {job_text(decision.job)} group {decision.group}"
-    told = f"decides: {where} {decision.kind}, {decision.tasks} tasks: {decision.reason}"
-    return f"{told} ({looked})" if looked else told
+    text = f"decides: {where} {decision.kind}, {decision.tasks} tasks: {decision.reason}"
+    return f"{text} ({considered})" if considered else text
 
 
 def body_text(body: Message) -> str:
@@ -75,7 +75,7 @@ def envelope_text(envelope: Envelope) -> str:
 def record_text(record: msgspec.Struct) -> str:
     """Return any record as its name and its fields."""
     fields = _fields_text(record)
-    name = words(type(record).__name__)
+    name = name_as_words(type(record).__name__)
     return f"{name} {fields}" if fields else name
 
 
@@ -93,7 +93,7 @@ def resources_text(amount: Resources) -> str:
     return "+".join(parts) or "nothing"
 
 
-def _lot_text(batch: TaskBatch) -> str:
+def _batch_text(batch: TaskBatch) -> str:
     tasks = " ".join(
         f"{job_text(batch.job)}.{index}#{attempt}" + (f"@{node}" if node >= 0 else "")
         for index, attempt, node in zip(batch.tasks, batch.attempts, batch.nodes, strict=True)
@@ -116,9 +116,9 @@ def _spec_text(spec: JobSpec) -> str:
     return f"'{spec.name}' ({groups}{'; gang' if spec.gang else ''})"
 
 
-_SPECIAL: Final[dict[type, Callable[[Any], str]]] = {
+_FORMATTERS: Final[dict[type, Callable[[Any], str]]] = {
     Resources: resources_text,
-    TaskBatch: _lot_text,
+    TaskBatch: _batch_text,
     Delta: _delta_text,
     JobSpec: _spec_text,
     AttemptEnd: lambda end: (
@@ -130,7 +130,7 @@ _SPECIAL: Final[dict[type, Callable[[Any], str]]] = {
 
 
 @cache
-def _fields_of(kind: type[msgspec.Struct]) -> tuple[tuple[str, Any, Any], ...]:
+def _shown_fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, Any, Any], ...]:
     return tuple(
         (field.name, field.type, field.default)
         for field in msgspec.structs.fields(kind)
@@ -141,12 +141,12 @@ def _fields_of(kind: type[msgspec.Struct]) -> tuple[tuple[str, Any, Any], ...]:
 def _fields_text(record: msgspec.Struct) -> str:
     parts = []
     hidden = ("shard", "is_movable", "until") if isinstance(record, LaunchAttempt) else ()
-    for name, kind, default in _fields_of(type(record)):
+    for name, kind, default in _shown_fields(type(record)):
         value = getattr(record, name)
         if name in hidden or (default is not msgspec.NODEFAULT and value == default) or value in ((), None):
             continue
         if name in _TIMES and isinstance(value, int):
-            parts.append(f"{name}={seconds(value)}")
+            parts.append(f"{name}={seconds_text(value)}")
         else:
             parts.append(f"{name}={_value_text(value, kind)}")
     return " ".join(parts)
@@ -160,18 +160,18 @@ def _value_text(value: Any, kind: Any) -> str:
     if isinstance(value, Constraint):
         return f"({where_text(value)})"
     if isinstance(value, msgspec.Struct):
-        special = _SPECIAL.get(type(value))
-        return special(value) if special is not None else f"({_fields_text(value)})"
+        formatter = _FORMATTERS.get(type(value))
+        return formatter(value) if formatter is not None else f"({_fields_text(value)})"
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
     if isinstance(value, tuple):
-        return "[" + ", ".join(_parts_text(value, kind)) + "]"
+        return "[" + ", ".join(_items_text(value, kind)) + "]"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value)
 
 
-def _parts_text(value: tuple[Any, ...], kind: Any) -> list[str]:
+def _items_text(value: tuple[Any, ...], kind: Any) -> list[str]:
     if get_origin(kind) in (Union, UnionType):
         kind = next((part for part in get_args(kind) if get_origin(part) is tuple), None)
     kinds = get_args(kind)

@@ -18,78 +18,82 @@ from hanse.core.runner.runner import Runner
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.messages import Envelope
 from hanse.model.messages.history_check import HistoryReply
-from hanse.sim.league import League
-from hanse.sim.process import Past, Process
+from hanse.sim.league import SimulatedLeague
+from hanse.sim.process import DiskCopy, Process
 from hanse.sim.world import Violation
 
 DOWNTIME_MAX: Final = 3 * SECOND
-EMPTY: Final = 0.25
+EMPTY_SHARE: Final = 0.25
 """Share of the cases in which the disk is empty."""
-RESTORING: Final = 0x9A57
+RESTORES_SEED_MASK: Final = 0x9A57
 """Mask that makes these draws independent of all others, so that seeds without such faults stay the same."""
-SEEDS_RARE: Final = 4
+RESTORES_EVERY: Final = 4
 """One seed in this many has such faults."""
 RESTORES_MAX: Final = 3
 
 
-class Linked(Protocol):
+class LinkedMachine(Protocol):
     """Broker or warden."""
 
     links: LinkSet
 
 
-class Restoring:
+class DiskRestores:
     """Disk copies of one seed and their restores."""
 
-    def __init__(self, league: League, seed: int, safety: int, tell: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, league: SimulatedLeague, seed: int, safety: int, add_to_story: Callable[[str, str], None]
+    ) -> None:
         self._league = league
         self._world = league.world
-        self._rng = rng = Random(seed ^ RESTORING)
+        self._rng = rng = Random(seed ^ RESTORES_SEED_MASK)
         self._safety = safety
-        self._tell = tell
-        self.refused = self.taken = 0
-        alone = len(league.brokers) == 1  # no other broker knows what it has acknowledged
-        self._candidates = list(league.wardens.values()) if alone else league.journalled
-        for process in league.journalled:
-            process.witness = self._own
-        if safety and rng.randrange(SEEDS_RARE) == 0:
+        self._add_to_story = add_to_story
+        self.refused = self.accepted = 0
+        is_single_broker = len(league.brokers) == 1  # no other broker knows what it has acknowledged
+        self._candidates = list(league.wardens.values()) if is_single_broker else league.journalled_processes
+        for process in league.journalled_processes:
+            process.on_recovered = self._check_own_history
+        if safety and rng.randrange(RESTORES_EVERY) == 0:
             for _ in range(rng.randint(1, RESTORES_MAX)):
-                self._world.at(rng.randrange(safety), self._copy)
+                self._world.call_at(rng.randrange(safety), self._copy_disk)
 
-    def _copy(self, _: object) -> None:
+    def _copy_disk(self, _: object) -> None:
         """Copy a disk now, or choose to lose it, and schedule the restore."""
         process = self._rng.choice(self._candidates)
-        past = Past(None, (), 0) if self._rng.random() < EMPTY else process.disk()
-        later = self._rng.randrange(self._world.now, self._safety)
-        self._world.at(later, self._put_back, (process, past))
+        disk = DiskCopy(None, (), 0) if self._rng.random() < EMPTY_SHARE else process.copy_disk()
+        restore_at = self._rng.randrange(self._world.now, self._safety)
+        self._world.call_at(restore_at, self._restore_disk, (process, disk))
 
-    def _put_back(self, struck: tuple[Process, Past]) -> None:
-        process, past = struck
+    def _restore_disk(self, choice: tuple[Process, DiskCopy]) -> None:
+        process, disk = choice
         if isinstance(process.machine, Broker) and process.machine.is_without_standby():
             return  # no other member can know what it has promised
         process.crash()
-        machine = process.lived(past)
-        told = contradiction(self._league, process, machine)
-        if told is None:
-            self._tell(process.name, "restarts with an older disk; no peer contradicts")
-            self.taken += 1
-            process.rewind(past)
+        machine = process.machine_from(disk)
+        contradiction = find_contradiction(self._league, process, machine)
+        if contradiction is None:
+            self._add_to_story(process.name, "restarts with an older disk; no peer contradicts")
+            self.accepted += 1
+            process.replace_disk(disk)
         else:
-            self._tell(process.name, f"is refused with an older disk: {told}")
+            self._add_to_story(process.name, f"is refused with an older disk: {contradiction}")
             self.refused += 1
         pause = self._rng.randint(MILLISECOND, DOWNTIME_MAX)
-        self._world.at(min(self._world.now + pause, self._safety), process.restart)
+        self._world.call_at(min(self._world.now + pause, self._safety), process.restart)
 
-    def _own(self, process: Process) -> None:
+    def _check_own_history(self, process: Process) -> None:
         """Check that no peer contradicts a member that recovers from its own disk."""
-        told = contradiction(self._league, process, process.machine)
-        if told is not None:
-            raise Violation("a member's own history is accepted", f"{process.name} is contradicted: {told}")
+        contradiction = find_contradiction(self._league, process, process.machine)
+        if contradiction is not None:
+            raise Violation(
+                "a member's own history is accepted", f"{process.name} is contradicted: {contradiction}"
+            )
 
 
-def contradiction(league: League, process: Process, machine: Machine) -> str | None:
+def find_contradiction(league: SimulatedLeague, process: Process, machine: Machine) -> str | None:
     """Return what a peer remembers of a member and this machine of the member does not; None if nothing."""
-    remembered = LinkHistory(cast(Linked, machine).links)
+    remembered = LinkHistory(cast(LinkedMachine, machine).links)
     for peer in league.processes:
         if peer.name not in process.links or not peer.is_member:
             continue
@@ -98,21 +102,21 @@ def contradiction(league: League, process: Process, machine: Machine) -> str | N
             envelope = peer.machine.answer_history_query(0)
             session, answer = envelope.session, cast(HistoryReply, envelope.body)
         else:
-            answer = answer_history_query(cast(Linked, peer.machine).links, process.name, 0)
-        told = remembered.find_contradiction(peer.name, answer.received, answer.acked, session)
-        if told is not None:
-            return told
-    there = {peer.name for peer in league.processes if peer.is_member}
-    for sent in _on_the_way(league):
-        if sent.source == process.name and sent.target in there:
-            told = remembered.find_contradiction(sent.target, abs(sent.seq), sent.ack, sent.session)
-            if told is not None:
-                return told
+            answer = answer_history_query(cast(LinkedMachine, peer.machine).links, process.name, 0)
+        found = remembered.find_contradiction(peer.name, answer.received, answer.acked, session)
+        if found is not None:
+            return found
+    members = {peer.name for peer in league.processes if peer.is_member}
+    for sent in _messages_in_transit(league):
+        if sent.source == process.name and sent.target in members:
+            found = remembered.find_contradiction(sent.target, abs(sent.seq), sent.ack, sent.session)
+            if found is not None:
+                return found
     return None
 
 
-def _on_the_way(league: League) -> Iterator[Envelope]:
+def _messages_in_transit(league: SimulatedLeague) -> Iterator[Envelope]:
     """Yield messages that have not arrived, or that wait for a paused process."""
     waiting = (payload for process in league.processes for _, payload in process.inbox)
-    flying = (entry[3] for entry in league.world.heap)
-    return (payload for payload in (*flying, *waiting) if isinstance(payload, Envelope))
+    in_transit = (entry[3] for entry in league.world.heap)
+    return (payload for payload in (*in_transit, *waiting) if isinstance(payload, Envelope))

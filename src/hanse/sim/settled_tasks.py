@@ -5,11 +5,11 @@ from collections.abc import Callable
 from hanse.model.effects import TaskSettled, TasksSettled
 
 
-def one_by_one(settle: Callable[[TaskSettled], None]) -> Callable[[TasksSettled], None]:
+def for_each_task(settle: Callable[[TaskSettled], None]) -> Callable[[TasksSettled], None]:
     """Return a performer for runs of settled tasks that calls this one for each task."""
 
-    def each(command: TasksSettled) -> None:
-        for one in command.each():
-            settle(one)
+    def perform(effect: TasksSettled) -> None:
+        for settled in effect.expand():
+            settle(settled)
 
-    return each
+    return perform

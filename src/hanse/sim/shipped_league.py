@@ -8,15 +8,15 @@ from hanse.policy.cluster_rankers import CLUSTER_RANKERS
 from hanse.policy.placers import PLACERS
 from hanse.policy.queue_orders import QUEUE_ORDERS
 from hanse.policy.sizers import SIZERS
-from hanse.sim.league import Factories, Policies
+from hanse.sim.league import LeagueFactories, PolicyNames
 
 
-def standard_factories() -> Factories:
+def shipped_factories() -> LeagueFactories:
     """Return factories for brokers with the named policies, wardens and runners."""
-    return Factories(broker=make_broker, warden=Warden, runner=Runner)
+    return LeagueFactories(broker=make_broker, warden=Warden, runner=Runner)
 
 
-def make_broker(config: BrokerConfig, policies: Policies) -> Broker:
+def make_broker(config: BrokerConfig, policies: PolicyNames) -> Broker:
     """Return a broker with the policies of these names."""
     return Broker(
         config,

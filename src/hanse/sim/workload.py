@@ -28,21 +28,21 @@ from hanse.model.job import (
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
 from hanse.policy.hashing import hash_numbers
-from hanse.sim.backend import Fate
+from hanse.sim.backend import PlannedEnd
 
 LABELS: Final = ("web", "db", "cache")
 GIB: Final = 1 << 30
 THOUSAND: Final = 1_000
-ONCE: Final = 0x01CE
+NO_RESTART_SEED_MASK: Final = 0x01CE
 """Mask that makes the draw of ``WorkloadMix.without_restart`` independent of others from the same seed."""
 
 
-class GroupTruth(msgspec.Struct, frozen=True):
+class GroupBehaviour(msgspec.Struct, frozen=True):
     """Real behaviour of the tasks of a group."""
 
     duration: int
     """Mean run time in microseconds; an attempt takes half to one and a half of it."""
-    failing: int
+    failures_per_thousand: int
     """Attempts of a thousand that fail."""
 
 
@@ -54,16 +54,16 @@ class JobPlan(msgspec.Struct, frozen=True):
     """True time of the submission."""
     broker: str
     spec: JobSpec
-    groups: tuple[GroupTruth, ...]
+    groups: tuple[GroupBehaviour, ...]
     after: tuple[int, ...] = ()
     """Plans whose jobs must succeed first, of those that are acknowledged by then."""
     cancel_after: int | None = None
     """Time between the acknowledgement and the client's request to cancel."""
-    hopeless: bool = False
+    is_infeasible: bool = False
     """True if the job may never fit; its deadline ends it."""
 
 
-class Mix(msgspec.Struct, frozen=True):
+class WorkloadMix(msgspec.Struct, frozen=True):
     """Shares of a seed's kinds of work, in percent, and its sizes."""
 
     tasks: int = 80
@@ -77,24 +77,24 @@ class Mix(msgspec.Struct, frozen=True):
     dags: int = 10
     after: int = 10
     elastic: int = 10
-    constrained: int = 20
-    affine: int = 10
-    urgent: int = 20
+    with_constraints: int = 20
+    with_affinity: int = 10
+    with_priority: int = 20
     latency: int = 15
     preemptible: int = 30
-    failing: int = 10
-    cancelled: int = 5
+    failing_jobs: int = 10
+    cancelled_jobs: int = 5
     deadlines: int = 3
-    custom: int = 10
-    waiting: int = 10
-    hopeless: int = 2
-    picky: int = 10
+    with_custom_resources: int = 10
+    waits_when_unreachable: int = 10
+    infeasible: int = 2
+    with_cluster_limits: int = 10
     """Jobs that allow or forbid clusters."""
-    once: int = 20
+    without_restart: int = 20
     """Jobs whose tasks do not start again after a loss. The draw is separate and changes no other one."""
 
 
-class Workload:
+class SeedWorkload:
     """All jobs of a seed."""
 
     def __init__(self, seed: int, plans: list[JobPlan]) -> None:
@@ -106,15 +106,15 @@ class Workload:
         number, group = unpack("<II", payload)
         return self.plans[number], group
 
-    def fate(self, launch: LaunchAttempt) -> Fate:
+    def planned_end(self, launch: LaunchAttempt) -> PlannedEnd:
         """Return the planned end of this attempt."""
         plan, group = self.plan_of(launch.payload)
-        truth = plan.groups[group]
+        behaviour = plan.groups[group]
         draw = hash_numbers(self.seed, plan.number, index_of(launch.task), launch.attempt)
         ask = plan.spec.groups[group].ask.cpu
         faster = max(1, launch.size.cpu // ask) if ask else 1
-        duration = truth.duration * (500 + draw % 1_000) // THOUSAND // faster + MILLISECOND
-        if (draw >> 32) % THOUSAND < truth.failing:
+        duration = behaviour.duration * (500 + draw % 1_000) // THOUSAND // faster + MILLISECOND
+        if (draw >> 32) % THOUSAND < behaviour.failures_per_thousand:
             return duration, Outcome.FAILED, 1 + (draw >> 48) % 100
         return duration, Outcome.SUCCEEDED, 0
 
@@ -122,9 +122,9 @@ class Workload:
     def serial_time(self) -> int:
         """Microseconds that all tasks would take one after the other, retries included."""
         return sum(
-            group.count * truth.duration * (1 + plan.spec.retries)
+            group.count * behaviour.duration * (1 + plan.spec.retries)
             for plan in self.plans
-            for group, truth in zip(plan.spec.groups, plan.groups, strict=True)
+            for group, behaviour in zip(plan.spec.groups, plan.groups, strict=True)
         )
 
 
@@ -134,142 +134,144 @@ def payload_of(number: int, group: int) -> bytes:
 
 
 def draw_workload(
-    rng: Random, wish: Mix, brokers: Sequence[str], clusters: Sequence[WardenConfig]
-) -> Workload:
+    rng: Random, mix: WorkloadMix, brokers: Sequence[str], clusters: Sequence[WardenConfig]
+) -> SeedWorkload:
     """Draw random jobs, each of which could run in this league or has a deadline."""
     seed = rng.getrandbits(63)
     plans: list[JobPlan] = []
     tasks = 0
-    while tasks < wish.tasks:
-        plan = _Draw(rng, wish, clusters, len(plans)).plan(brokers)
-        if hash_numbers(seed, plan.number, ONCE) % 100 < wish.once:
+    while tasks < mix.tasks:
+        plan = _JobDraw(rng, mix, clusters, len(plans)).draw(brokers)
+        if hash_numbers(seed, plan.number, NO_RESTART_SEED_MASK) % 100 < mix.without_restart:
             spec = msgspec.structs.replace(plan.spec, on_loss=OnLoss.FAIL)
             plan = msgspec.structs.replace(plan, spec=spec)
         plans.append(plan)
         tasks += plan.spec.tasks
-    return Workload(seed, plans)
+    return SeedWorkload(seed, plans)
 
 
-class _Draw:
+class _JobDraw:
     """Draw of one job."""
 
-    def __init__(self, rng: Random, wish: Mix, clusters: Sequence[WardenConfig], number: int) -> None:
+    def __init__(self, rng: Random, mix: WorkloadMix, clusters: Sequence[WardenConfig], number: int) -> None:
         self._rng = rng
-        self._wish = wish
+        self._mix = mix
         self._clusters = clusters
         self._number = number
 
-    def plan(self, brokers: Sequence[str]) -> JobPlan:
+    def draw(self, brokers: Sequence[str]) -> JobPlan:
         """Draw a job that fits somewhere, with as many tries as that needs."""
-        rng, wish = self._rng, self._wish
-        hopeless = self._says(wish.hopeless)
+        rng, mix = self._rng, self._mix
+        infeasible = self._draw_chance(mix.infeasible)
         while True:
-            spec = self._spec(hopeless)
-            fits = feasible(spec, self._clusters)
-            if fits or hopeless:
+            spec = self._draw_spec(infeasible)
+            fits = is_feasible(spec, self._clusters)
+            if fits or infeasible:
                 break
         near = any(not affinity.apart for group in spec.groups for affinity in group.affinity)
-        hopeless = near or not fits
-        if hopeless or self._says(wish.deadlines):
+        infeasible = near or not fits
+        if infeasible or self._draw_chance(mix.deadlines):
             spec = msgspec.structs.replace(spec, deadline=rng.randint(2 * SECOND, 20 * SECOND))
         after: tuple[int, ...] = ()
-        if self._number and self._says(wish.after):
+        if self._number and self._draw_chance(mix.after):
             after = tuple(sorted({rng.randrange(self._number) for _ in range(rng.randint(1, 3))}))
-        failing = rng.choice((50, 200, 600)) if self._says(wish.failing) else 0
-        truths = tuple(
-            GroupTruth(int(wish.duration * rng.choice((0.02, 0.3, 0.5, 1, 1, 1, 2, 4))), failing)
+        failing = rng.choice((50, 200, 600)) if self._draw_chance(mix.failing_jobs) else 0
+        behaviours = tuple(
+            GroupBehaviour(int(mix.duration * rng.choice((0.02, 0.3, 0.5, 1, 1, 1, 2, 4))), failing)
             for _ in spec.groups
         )
         return JobPlan(
             self._number,
-            rng.randrange(wish.span),
+            rng.randrange(mix.span),
             rng.choice(brokers),
             spec,
-            truths,
+            behaviours,
             after,
-            rng.randrange(10 * SECOND) if self._says(wish.cancelled) else None,
-            hopeless,
+            rng.randrange(10 * SECOND) if self._draw_chance(mix.cancelled_jobs) else None,
+            infeasible,
         )
 
-    def _spec(self, hopeless: bool) -> JobSpec:
-        rng, wish = self._rng, self._wish
-        gang = self._says(wish.gangs)
-        allowed, forbidden = self._clusters_of()
+    def _draw_spec(self, infeasible: bool) -> JobSpec:
+        rng, mix = self._rng, self._mix
+        gang = self._draw_chance(mix.gangs)
+        allowed, forbidden = self._draw_cluster_limits()
         return JobSpec(
-            groups=self._groups(gang, hopeless),
+            groups=self._draw_groups(gang, infeasible),
             name=f"job{self._number}",
             gang=gang,
-            klass=JobClass.LATENCY if self._says(wish.latency) else JobClass.BATCH,
-            priority=rng.choice((1, 5, 100)) if self._says(wish.urgent) else 0,
+            klass=JobClass.LATENCY if self._draw_chance(mix.latency) else JobClass.BATCH,
+            priority=rng.choice((1, 5, 100)) if self._draw_chance(mix.with_priority) else 0,
             retries=rng.choice((0, 0, 1, 3)),
-            preemptible=self._says(wish.preemptible),
+            preemptible=self._draw_chance(mix.preemptible),
             grace=rng.choice((0, 50 * MILLISECOND, SECOND)),
-            unreachable=UnreachablePolicy.WAIT if self._says(wish.waiting) else UnreachablePolicy.MOVE,
+            unreachable=UnreachablePolicy.WAIT
+            if self._draw_chance(mix.waits_when_unreachable)
+            else UnreachablePolicy.MOVE,
             clusters_allowed=allowed,
             clusters_forbidden=forbidden,
-            data=(rng.choice(self._clusters).name,) if self._says(20) else (),
-            labels=(rng.choice(LABELS),) if self._says(wish.affine) else (),
+            data=(rng.choice(self._clusters).name,) if self._draw_chance(20) else (),
+            labels=(rng.choice(LABELS),) if self._draw_chance(mix.with_affinity) else (),
             client_id=f"submission{self._number}",
         )
 
-    def _groups(self, gang: bool, hopeless: bool) -> tuple[TaskGroup, ...]:
-        rng, wish = self._rng, self._wish
-        if gang or not self._says(wish.dags):
-            count = rng.randint(2, 6) if gang else self._array()
-            return (self._group("main", count, (), 0, hopeless),)
+    def _draw_groups(self, gang: bool, infeasible: bool) -> tuple[TaskGroup, ...]:
+        rng, mix = self._rng, self._mix
+        if gang or not self._draw_chance(mix.dags):
+            count = rng.randint(2, 6) if gang else self._draw_array_size()
+            return (self._draw_group("main", count, (), 0, infeasible),)
         names: list[str] = []
         groups: list[TaskGroup] = []
         for position in range(rng.randint(2, 5)):
-            needs = tuple(name for name in names if self._says(50))
-            groups.append(self._group(f"g{position}", rng.randint(1, 4), needs, position, hopeless))
+            needs = tuple(name for name in names if self._draw_chance(50))
+            groups.append(self._draw_group(f"g{position}", rng.randint(1, 4), needs, position, infeasible))
             names.append(f"g{position}")
         return tuple(groups)
 
-    def _array(self) -> int:
-        return self._rng.choice((2, 4, 8, 20)) if self._says(self._wish.arrays) else 1
+    def _draw_array_size(self) -> int:
+        return self._rng.choice((2, 4, 8, 20)) if self._draw_chance(self._mix.arrays) else 1
 
-    def _group(
-        self, name: str, count: int, needs: tuple[str, ...], position: int, hopeless: bool
+    def _draw_group(
+        self, name: str, count: int, needs: tuple[str, ...], position: int, infeasible: bool
     ) -> TaskGroup:
-        rng, wish = self._rng, self._wish
+        rng, mix = self._rng, self._mix
         ask = Resources(
             cpu=rng.choice((0, 500, 1_000, 1_000, 2_000, 4_000)),
             memory=rng.choice((0, GIB, 4 * GIB)),
             gpu=rng.choice((0, 0, 0, 0, 1)),
-            custom=(("fpga", rng.randint(1, 2)),) if self._says(wish.custom) else (),
+            custom=(("fpga", rng.randint(1, 2)),) if self._draw_chance(mix.with_custom_resources) else (),
         )
-        if hopeless and self._says(50):
+        if infeasible and self._draw_chance(50):
             ask = msgspec.structs.replace(ask, cpu=1_000_000)
         elif ask == Resources():
             ask = Resources(cpu=1_000)
-        elastic = ask.cpu > 0 and self._says(wish.elastic)
+        elastic = ask.cpu > 0 and self._draw_chance(mix.elastic)
         return TaskGroup(
             name=name,
             count=count,
             ask=ask,
             ask_max=msgspec.structs.replace(ask, cpu=ask.cpu * rng.choice((2, 4))) if elastic else None,
             speed_up=SpeedUp(((ask.cpu, ask.gpu, 1_000), (ask.cpu * 2, ask.gpu, 1_800))) if elastic else None,
-            where=draw_constraint(rng) if self._says(wish.constrained) else None,
-            affinity=self._affinity(),
+            where=draw_constraint(rng) if self._draw_chance(mix.with_constraints) else None,
+            affinity=self._draw_affinity(),
             needs=needs,
-            duration=wish.duration if self._says(50) else None,
+            duration=mix.duration if self._draw_chance(50) else None,
             payload=payload_of(self._number, position),
         )
 
-    def _affinity(self) -> tuple[Affinity, ...]:
-        if not self._says(self._wish.affine):
+    def _draw_affinity(self) -> tuple[Affinity, ...]:
+        if not self._draw_chance(self._mix.with_affinity):
             return ()
         rng = self._rng
         scope = rng.choice((Proximity.NODE, Proximity.NODE, Proximity.CLUSTER))
-        return (Affinity(rng.choice(LABELS), scope, self._says(70)),)
+        return (Affinity(rng.choice(LABELS), scope, self._draw_chance(70)),)
 
-    def _clusters_of(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        if not self._says(self._wish.picky):
+    def _draw_cluster_limits(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        if not self._draw_chance(self._mix.with_cluster_limits):
             return (), ()
-        some = tuple(cluster.name for cluster in self._clusters if self._says(50))
-        return (some, ()) if self._says(50) else ((), some)
+        some = tuple(cluster.name for cluster in self._clusters if self._draw_chance(50))
+        return (some, ()) if self._draw_chance(50) else ((), some)
 
-    def _says(self, percent: int) -> bool:
+    def _draw_chance(self, percent: int) -> bool:
         return self._rng.randrange(100) < percent
 
 
@@ -292,32 +294,32 @@ def draw_constraint(rng: Random, depth: int = 2) -> Constraint:
     return AnyOf(terms) if kind == 6 else Not(terms[0])
 
 
-def feasible(spec: JobSpec, clusters: Sequence[WardenConfig]) -> bool:
+def is_feasible(spec: JobSpec, clusters: Sequence[WardenConfig]) -> bool:
     """True if every group of the job could run in an empty league; a gang: all of it in one cluster."""
     latency = spec.klass is JobClass.LATENCY
     return all(
         any(
-            _room_for(group, cluster, latency) >= (group.count if spec.gang else 1)
+            _count_places(group, cluster, latency) >= (group.count if spec.gang else 1)
             for cluster in clusters
             if cluster.name not in spec.clusters_forbidden
             and (not spec.clusters_allowed or cluster.name in spec.clusters_allowed)
         )
-        and not (spec.gang and _crowds(spec, group, clusters))
+        and not (spec.gang and _has_anti_affinity_to_itself(spec, group, clusters))
         for group in spec.groups
     )
 
 
-def _room_for(group: TaskGroup, cluster: WardenConfig, latency: bool) -> int:
+def _count_places(group: TaskGroup, cluster: WardenConfig, latency: bool) -> int:
     """Return how many tasks of a group an empty cluster can hold at once."""
     nodes = cluster.nodes if latency else cluster.nodes[: len(cluster.nodes) - cluster.reserve]
     total = 0
     for node in nodes:
         if group.where is None or is_satisfied(group.where, dict(node.attributes)):
-            total += min(group.count, times(group.ask, node.capacity))
+            total += min(group.count, count_fits(group.ask, node.capacity))
     return total
 
 
-def times(ask: Resources, capacity: Resources) -> int:
+def count_fits(ask: Resources, capacity: Resources) -> int:
     """Return how often a request, which must not be empty, fits into a capacity."""
     has = dict(capacity.custom)
     pairs = [(ask.cpu, capacity.cpu), (ask.memory, capacity.memory), (ask.gpu, capacity.gpu)]
@@ -325,7 +327,7 @@ def times(ask: Resources, capacity: Resources) -> int:
     return min([have // amount for amount, have in pairs if amount])
 
 
-def _crowds(spec: JobSpec, group: TaskGroup, clusters: Sequence[WardenConfig]) -> bool:
+def _has_anti_affinity_to_itself(spec: JobSpec, group: TaskGroup, clusters: Sequence[WardenConfig]) -> bool:
     """True if a gang has anti-affinity to itself and so might not fit; the draw avoids such gangs."""
     own = any(affinity.apart and affinity.label in spec.labels for affinity in group.affinity)
     return own and len(clusters) > 0

@@ -22,9 +22,9 @@ TRACE_WIDTH: Final = 4
 """Numbers kept of every event: true time, process and kind, and two that distinguish events of a kind."""
 TRACE_NUMBERS_MAX: Final = 1 << 14
 """Numbers collected before they are hashed; checked only when so many may have come, not at every entry."""
-SPAN: Final = TRACE_NUMBERS_MAX // TRACE_WIDTH
+ENTRIES_BETWEEN_FLUSH_CHECKS: Final = TRACE_NUMBERS_MAX // TRACE_WIDTH
 """Entries between two such checks."""
-LAST: Final = 1 << 62
+LAST_NUMBER: Final = 1 << 62
 """Number that sorts after every entry of the same time."""
 
 
@@ -39,10 +39,10 @@ class Violation(Exception):  # noqa: N818  a finding, not an error of the simula
         self.job = job
 
 
-class World:
+class VirtualWorld:
     """True time, the entries still to come, and the digest of those that came."""
 
-    __slots__ = ("_hash", "_hashed", "happened", "heap", "now", "number", "story", "trace")
+    __slots__ = ("_hash", "_hashed", "happened", "heap", "next_number", "now", "story", "trace")
 
     def __init__(self, story: "Story | None" = None) -> None:
         self.now = 0
@@ -55,28 +55,28 @@ class World:
         """``TRACE_WIDTH`` numbers per event that are not hashed yet."""
         self.story = story
         """Recorder for explanations; None costs next to nothing."""
-        self.number = count().__next__
+        self.next_number = count().__next__
         """Function that returns the next number of a heap entry."""
         self._hash = sha256()
         self._hashed = 0
 
-    def at(self, time: int, action: Action, payload: Any = None) -> None:
+    def call_at(self, time: int, action: Action, payload: Any = None) -> None:
         """Call ``action(payload)`` at this true time; calls of one time happen in the order of scheduling."""
-        heappush(self.heap, (time, self.number(), action, payload))
+        heappush(self.heap, (time, self.next_number(), action, payload))
 
     def run(self, until: int) -> None:
         """Perform every entry that is due up to and including ``until``; the clock then shows that time."""
         heap, pop = self.heap, heappop
-        heappush(heap, (until, LAST, _over, None))  # cheaper than looking at the next entry's time
+        heappush(heap, (until, LAST_NUMBER, _end_run, None))  # cheaper than looking at the next entry's time
         done = 0
         try:
-            for first in count(0, SPAN):
+            for first in count(0, ENTRIES_BETWEEN_FLUSH_CHECKS):
                 if len(self.trace) >= TRACE_NUMBERS_MAX:
                     self._flush()
-                for done in range(first, first + SPAN):  # noqa: B007  for ``finally``
+                for done in range(first, first + ENTRIES_BETWEEN_FLUSH_CHECKS):  # noqa: B007  for ``finally``
                     self.now, _, action, payload = pop(heap)
                     action(payload)
-        except _RunOver:
+        except _EndOfRun:
             return
         finally:
             self.happened += done
@@ -99,9 +99,9 @@ class World:
         self.trace.clear()
 
 
-class _RunOver(Exception):  # noqa: N818  the normal end of a run, not an error
+class _EndOfRun(Exception):  # noqa: N818  the normal end of a run, not an error
     """Exception of the last entry of a run; it saves a check at every other entry."""
 
 
-def _over(_: Any) -> None:
-    raise _RunOver
+def _end_run(_: Any) -> None:
+    raise _EndOfRun

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hanse.cli.commands.demo import sentence, succeeded
+from hanse.cli.commands.demo import decision_sentence, is_success
 from hanse.cli.demo_league import DemoDecision, DemoJob, DemoLeague, DemoReport
 from hanse.cli.main import run
 from hanse.client.exit_codes import ExitCode
@@ -28,7 +28,7 @@ def job(report: DemoReport, name: str) -> DemoJob:
 def test_promises_are_kept_and_work_is_done(seed: int) -> None:
     report = DemoLeague(seed).run()
     assert report.violation == ""
-    assert succeeded(report)
+    assert is_success(report)
     assert report.promises
 
 
@@ -69,11 +69,13 @@ def test_same_seed_same_report(report: DemoReport) -> None:
 
 def test_a_broken_promise_is_told() -> None:
     league = DemoLeague(0)
-    league.world.at(8_000_000, lambda _: league.oracle.settle(TaskSettled(TaskId(1), 1, Outcome.SUCCEEDED)))
+    league.world.call_at(
+        8_000_000, lambda _: league.oracle.on_task_settled(TaskSettled(TaskId(1), 1, Outcome.SUCCEEDED))
+    )
     report = league.run()
     assert "at most one effective completion" in report.violation
     assert report.promises == ()
-    assert not succeeded(report)
+    assert not is_success(report)
 
 
 @pytest.mark.parametrize("answered", list(DecisionKind))
@@ -81,7 +83,7 @@ def test_every_answer_has_a_sentence(answered: DecisionKind) -> None:
     decision = DemoDecision(
         1.0, "east", "build", "fetch", answered, 2, "because", (("luebeck", 2, ""), ("bremen", 0, ""))
     )
-    told = sentence(decision)
+    told = decision_sentence(decision)
     assert told.startswith("east ")
     assert "2 tasks of group fetch" in told
     assert told.endswith("because (2 in luebeck; none in bremen).")

@@ -9,13 +9,13 @@ import pytest
 from click.testing import CliRunner
 
 from hanse.cli.commands import journal as journal_module
-from hanse.cli.journal_report import repaired_words, verdict_words
+from hanse.cli.journal_report import repair_text, verdict_text
 from hanse.cli.main import hanse, run
 from hanse.client.contexts import Context, save_context
 from hanse.client.exit_codes import ExitCode
 from hanse.live.journal.journal import Journal
-from hanse.live.journal.repair import Problem, Repaired, Verdict
-from hanse.live.recovery import LOSSES
+from hanse.live.journal.repair import JournalProblem, RepairReport, VerifyReport
+from hanse.live.recovery import LOST_RECORDS_FILE
 from hanse.security.home import Home
 
 RECORDS = 40
@@ -71,10 +71,10 @@ def test_a_damaged_journal_names_its_cure(home: Home, capfd: pytest.CaptureFixtu
     assert "Lost, with all they did: records " in told
     assert f"Set aside in damaged-1, inside the journal: {segment.name}." in told
     assert "b1 will not start under this name" in told
-    assert "Lost" in (home.member("b1") / LOSSES).read_text()
+    assert "Lost" in (home.member("b1") / LOST_RECORDS_FILE).read_text()
     assert run(["journal", "verify", "b1"]) == ExitCode.OK
     assert run(["journal", "repair", "b1", "--yes"]) == ExitCode.OK  # nothing is wrong with it now
-    assert (home.member("b1") / LOSSES).exists(), "what was lost stays lost"
+    assert (home.member("b1") / LOST_RECORDS_FILE).exists(), "what was lost stays lost"
 
 
 @pytest.mark.parametrize("answer", ["n\n", ""])
@@ -86,7 +86,7 @@ def test_who_does_not_say_yes_changes_nothing(home: Home, answer: str) -> None:
     assert "Go on?" in asked.output
     assert "nothing was changed" in asked.output
     assert segment.read_bytes() == before
-    assert not (home.member("b1") / LOSSES).exists()
+    assert not (home.member("b1") / LOST_RECORDS_FILE).exists()
 
 
 def test_a_running_member_is_refused_before_the_question(
@@ -113,15 +113,15 @@ def test_a_repair_that_is_cut_off_lets_nobody_start(home: Home, monkeypatch: pyt
     with monkeypatch.context() as patch:
         patch.setattr(journal_module, "repair", killed)
         assert run(["journal", "repair", "b1", "--yes"]) == 9
-    losses = home.member("b1") / LOSSES
+    losses = home.member("b1") / LOST_RECORDS_FILE
     assert "a repair was begun" in losses.read_text()
     assert run(["journal", "repair", "b1", "--yes"]) == ExitCode.OK
     assert "Lost" in losses.read_text()
 
 
 def test_a_repair_that_was_cut_off_and_lost_nothing(home: Home) -> None:
-    losses = home.member("b1") / LOSSES
-    losses.write_text(f"{journal_module.BEGUN}\n")
+    losses = home.member("b1") / LOST_RECORDS_FILE
+    losses.write_text(f"{journal_module.REPAIR_BEGUN}\n")
     assert run(["journal", "repair", "b1", "--yes"]) == ExitCode.OK
     assert not losses.exists()
 
@@ -150,22 +150,22 @@ def test_a_context_names_the_home(home: Home, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_words_of_every_kind() -> None:
-    empty = Verdict(False, 1, 0, 0, 1, 0, 512, None)
-    assert "sound: no records in 0 blocks, 1 segment and 0 snapshots. Its last 512 bytes" in verdict_words(
+    empty = VerifyReport(False, 1, 0, 0, 1, 0, 512, None)
+    assert "sound: no records in 0 blocks, 1 segment and 0 snapshots. Its last 512 bytes" in verdict_text(
         "b", empty
     )
-    nothing = Verdict(False, 1, 0, 0, 1, 0, 0, Problem("1.seg", 7, "it is bad", "Mend it."))
-    assert verdict_words("b", nothing) == (
+    nothing = VerifyReport(False, 1, 0, 0, 1, 0, 0, JournalProblem("1.seg", 7, "it is bad", "Mend it."))
+    assert verdict_text("b", nothing) == (
         "The journal of b is damaged: 1.seg at byte 7: it is bad; no record before it can be read. Mend it."
     )
-    whole = Repaired((5, 9), 4, 9, None, False, (1, 4), ("1.seg", "2.seg"), "damaged-1")
-    assert repaired_words("b", whole) == (
+    whole = RepairReport((5, 9), 4, 9, None, False, (1, 4), ("1.seg", "2.seg"), "damaged-1")
+    assert repair_text("b", whole) == (
         "The journal of b can be used again. Kept: snapshot 4 and records 5 to 9. Nothing is lost: the state "
         "is complete. The snapshot keeps what records 1 to 4 did; these records are unreadable "
         "now. Set aside in damaged-1, inside the journal: 1.seg, 2.seg."
     )
-    open_end = Repaired(None, None, 0, (1, 1), True, None, ("1.seg",), "damaged-1")
-    told = repaired_words("b", open_end)
+    open_end = RepairReport(None, None, 0, (1, 1), True, None, ("1.seg",), "damaged-1")
+    told = repair_text("b", open_end)
     assert "Kept: no record. Lost, with all they did: record 1, and perhaps more" in told
-    unknown = Repaired((1, 3), None, 3, None, True, None, ("1.seg",), "damaged-1")
-    assert "is unknown: the end is too damaged." in repaired_words("b", unknown)
+    unknown = RepairReport((1, 3), None, 3, None, True, None, ("1.seg",), "damaged-1")
+    assert "is unknown: the end is too damaged." in repair_text("b", unknown)

@@ -425,14 +425,14 @@ def test_a_plan_that_cannot_be_told(
     file = tmp_path / "job.yaml"
     if text is not None:
         file.write_text(text)
-    assert run(["plan", str(file)]) == ExitCode.UNTOLD
+    assert run(["plan", str(file)]) == ExitCode.UNDETERMINED
     assert "Traceback" not in capsys.readouterr().err
 
 
 def test_a_plan_without_a_league(tmp_path: Any) -> None:
     file = tmp_path / "job.yaml"
     file.write_text("command: ls\n")
-    assert run(["plan", str(file)]) == ExitCode.UNTOLD
+    assert run(["plan", str(file)]) == ExitCode.UNDETERMINED
 
 
 # --- somebody watches --------------------------------------------------------------------------------------
@@ -466,11 +466,11 @@ def test_progress_is_shown_to_a_watcher(
     made = broker(canned, "running")
     turns = [made.row, row("1-7")]
     canned.doors["broker-1"].reply = lambda _: Answer(200, turns.pop(0))
-    monkeypatch.setattr(waiting, "on_terminal", lambda: True)
+    monkeypatch.setattr(waiting, "is_on_terminal", lambda: True)
     assert run(["wait", "1-7"]) == ExitCode.OK
     assert "build succeeded" in capsys.readouterr().out
     asked = canned.doors["broker-1"].asked
-    assert [one.query["timeout"] for one in asked] == [str(waiting.WATCHED_SECONDS)] * 2
+    assert [one.query["timeout"] for one in asked] == [str(waiting.PROGRESS_SECONDS)] * 2
 
 
 def test_who_stops_waiting_is_told_that_the_job_goes_on(
@@ -481,6 +481,6 @@ def test_who_stops_waiting_is_told_that_the_job_goes_on(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(waiting, "_wait_for_one", interrupt)
+    monkeypatch.setattr(waiting, "_wait_for_job", interrupt)
     assert run(["wait", "1-7"]) == ExitCode.INTERRUPTED
     assert "1-7 goes on" in capsys.readouterr().err

@@ -11,7 +11,7 @@ import pytest
 
 from hanse.cli import task_user
 from hanse.cli.commands.up import _with_user
-from hanse.cli.embedded.home_league import league_of
+from hanse.cli.embedded.home_league import load_or_create_league
 from hanse.cli.embedded.member_processes import PIDS
 from hanse.cli.main import run
 from hanse.client.contexts import Context, load, save_context
@@ -41,21 +41,21 @@ def source(tmp_path: Path) -> Path:
 
 
 def test_a_changed_file_counts_and_the_ports_stay(home: Home, source: Path) -> None:
-    first = league_of(home, source, 1, 1, 1)
-    assert league_of(home, source, 1, 1, 1) == first
+    first = load_or_create_league(home, source, 1, 1, 1)
+    assert load_or_create_league(home, source, 1, 1, 1) == first
     source.write_text(FILE % "bob")
-    second = league_of(home, source, 1, 1, 1)
+    second = load_or_create_league(home, source, 1, 1, 1)
     assert second.cluster("north").backend.user == "bob"
     assert second.brokers == first.brokers
     assert second.cluster("north").door == first.cluster("north").door
-    assert league_of(home, None, 1, 1, 1) == second  # it was written down
+    assert load_or_create_league(home, None, 1, 1, 1) == second  # it was written down
 
 
 def test_another_league_does_not_take_the_place_of_one_that_is_there(home: Home, source: Path) -> None:
-    league_of(home, source, 1, 1, 1)
+    load_or_create_league(home, source, 1, 1, 1)
     source.write_text("league: other\n" + FILE % "ann")
     with pytest.raises(LeagueError, match="has another league, 'local'"):
-        league_of(home, source, 1, 1, 1)
+        load_or_create_league(home, source, 1, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -72,27 +72,27 @@ def test_members_keep_their_places(home: Home, source: Path, old: str, new: str,
         FILE.replace("name: north", "name: north\n    runners: [{name: r1}]") if "r2" in new else FILE
     )
     source.write_text(with_runner % "ann")
-    first = league_of(home, source, 1, 1, 1)
+    first = load_or_create_league(home, source, 1, 1, 1)
     source.write_text(FILE.replace(old, new) % "ann")
     with pytest.raises(LeagueError, match=f"{why}.*add new ones at the end"):
-        league_of(home, source, 1, 1, 1)
-    assert league_of(home, None, 1, 1, 1) == first
+        load_or_create_league(home, source, 1, 1, 1)
+    assert load_or_create_league(home, None, 1, 1, 1) == first
 
 
 def test_new_members_come_at_the_end(home: Home, source: Path) -> None:
-    first = league_of(home, source, 1, 1, 1)
+    first = load_or_create_league(home, source, 1, 1, 1)
     more = FILE.replace("{name: b2}", "{name: b2}, {name: b3}") + "  - {name: south, nodes: [{cpus: 1}]}\n"
     source.write_text(more % "ann")
-    second = league_of(home, source, 1, 1, 1)
+    second = load_or_create_league(home, source, 1, 1, 1)
     assert second.members() == ["b1", "b2", "b3", "north", "south"]
     assert second.brokers[:2] == first.brokers
     assert second.broker("b3").door.port
     assert (home.member("b3") / "identity.pem").is_file()
-    assert league_of(home, None, 1, 1, 1) == second
+    assert load_or_create_league(home, None, 1, 1, 1) == second
 
 
 def test_a_running_league_is_not_changed_behind_its_back(home: Home, source: Path) -> None:
-    first = league_of(home, source, 1, 1, 1)
+    first = load_or_create_league(home, source, 1, 1, 1)
     with subprocess.Popen(
         [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()", "north", str(home.path)],
         stdin=subprocess.PIPE,
@@ -101,18 +101,18 @@ def test_a_running_league_is_not_changed_behind_its_back(home: Home, source: Pat
         assert member.stdout is not None
         member.stdout.readline()  # before that its command line may not be there yet
         (home.path / PIDS).write_bytes(msgspec.json.encode({"north": member.pid}))
-        assert league_of(home, source, 1, 1, 1) == first
+        assert load_or_create_league(home, source, 1, 1, 1) == first
         source.write_text(FILE % "bob")
         with pytest.raises(LeagueError, match="hanse down"):
-            league_of(home, source, 1, 1, 1)
+            load_or_create_league(home, source, 1, 1, 1)
         member.communicate()
-    assert league_of(home, None, 1, 1, 1) == first
+    assert load_or_create_league(home, None, 1, 1, 1) == first
 
 
 def test_the_user_of_tasks_is_kept_in_the_file(home: Home, source: Path) -> None:
-    league = _with_user(home, league_of(home, source, 1, 1, 1), "carl")
+    league = _with_user(home, load_or_create_league(home, source, 1, 1, 1), "carl")
     assert {entry.backend.user for entry in league.clusters} == {"carl"}
-    assert league_of(home, None, 1, 1, 1) == league
+    assert load_or_create_league(home, None, 1, 1, 1) == league
 
 
 def test_a_user_who_cannot_be_is_refused(source: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_user_who_cannot_be_is_refused(source: Path) -> None:
 
 
 def test_deleting_a_league_forgets_every_context_of_it(home: Home, source: Path) -> None:
-    league_of(home, source, 1, 1, 1)
+    load_or_create_league(home, source, 1, 1, 1)
     save_context("mine", Context("local", str(home.path)))
     save_context("other", Context("local", "elsewhere"))
     assert run(["down", "--home", str(home.path), "--delete"]) == ExitCode.OK
@@ -134,7 +134,7 @@ def two(home: Home, source: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     """The home of a second league, with the context 'two'; the first one's is in $HANSE_HOME."""
     second = Home(home.path.parent / "second")
     for name, place in (("one", home), ("two", second)):
-        league_of(place, source, 1, 1, 1)
+        load_or_create_league(place, source, 1, 1, 1)
         save_context(name, Context("local", str(place.path)))
     monkeypatch.setenv("HANSE_HOME", str(home.path))
     return second
@@ -185,12 +185,12 @@ def test_a_python_that_tasks_may_not_run_is_told(
     home: Home, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source.write_text(FILE % "nobody")
-    league = league_of(home, source, 1, 1, 1)
+    league = load_or_create_league(home, source, 1, 1, 1)
     folder = tmp_path / "bin"
     folder.mkdir(0o755)
     python = folder / "python"
     python.touch(0o755)
-    monkeypatch.setattr(task_user, "_needed", lambda: [folder, python])
+    monkeypatch.setattr(task_user, "_required_paths", lambda: [folder, python])
     assert task_user.python_problem(league) is None
     folder.chmod(0o700)
     problem = task_user.python_problem(league)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hanse.cli.embedded.prefork import READY, Nursery, NurseryError, set_title
+from hanse.cli.embedded.prefork import READY_FD, PreforkError, PreforkServer, set_title
 from tests.live.harness import LiveLeague, open_directory, stop_launchers
 
 WAIT_SECONDS_MAX = 60.0
@@ -33,7 +33,7 @@ def live() -> Iterator[LiveLeague]:
 
 
 def words(live: LiveLeague, name: str) -> list[str]:
-    return ["broker", name, "--home", str(live.home.path), "--ready-fd", READY]
+    return ["broker", name, "--home", str(live.home.path), "--ready-fd", READY_FD]
 
 
 def told(reader: int) -> bytes:
@@ -57,7 +57,7 @@ def ended(pid: int) -> None:
 
 
 def test_members_are_processes_of_their_own(live: LiveLeague) -> None:
-    nursery = Nursery(os.environ)
+    nursery = PreforkServer(os.environ)
     pids: dict[str, int] = {}
     try:
         readers = {}
@@ -84,7 +84,7 @@ def test_members_are_processes_of_their_own(live: LiveLeague) -> None:
 
 
 def test_a_member_that_cannot_start_is_heard_of(live: LiveLeague) -> None:
-    nursery = Nursery(os.environ)
+    nursery = PreforkServer(os.environ)
     log = live.home.path / "log.jsonl"
     reader, _ = nursery.fork(words(live, "nobody"), log)
     assert told(reader) == b""
@@ -94,10 +94,10 @@ def test_a_member_that_cannot_start_is_heard_of(live: LiveLeague) -> None:
 
 
 def test_a_nursery_that_died_says_so(live: LiveLeague) -> None:
-    nursery = Nursery(os.environ)
+    nursery = PreforkServer(os.environ)
     nursery._process.kill()
     nursery._process.wait()
-    with pytest.raises(NurseryError):
+    with pytest.raises(PreforkError):
         nursery.fork(words(live, "b1"), live.home.path / "log.jsonl")
     nursery.close()
     live.close()

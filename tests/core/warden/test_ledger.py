@@ -43,7 +43,7 @@ class LedgerHistory(RuleBasedStateMachine):
         self.seen: dict[int, list[Vector]] = {}
         """What was offered at earlier versions."""
         for at in range(len(NODES)):
-            self.ledger.set_up(at, True)
+            self.ledger.set_node_up(at, True)
 
     def offered(self) -> list[Vector]:
         return [self.ledger.advertised_free(at) for at in range(len(NODES))]
@@ -88,7 +88,7 @@ class LedgerHistory(RuleBasedStateMachine):
             return None
         self.ledger.take(at, (shape.ask.cpu, 0, 0))
         self.used[at] += shape.ask.cpu
-        return self.ledger.lease("b1", 0, [at], shape, 10)
+        return self.ledger.create_lease("b1", 0, [at], shape, 10)
 
     @rule(lease=consumes(leases))
     def give_back(self, lease: Lease | None) -> None:
@@ -108,7 +108,7 @@ class LedgerHistory(RuleBasedStateMachine):
 
     @rule(at=nodes, up=st.booleans())
     def set_up(self, at: int, up: bool) -> None:
-        self.ledger.set_up(at, up)
+        self.ledger.set_node_up(at, up)
 
     @rule(at=nodes, closed=st.booleans())
     def drain(self, at: int, closed: bool) -> None:
@@ -127,7 +127,7 @@ class LedgerHistory(RuleBasedStateMachine):
         leases = msgspec.msgpack.decode(msgspec.msgpack.encode(ledger.leases), type=dict[int, Lease])
         up, draining = mask_indices(ledger.up, len(NODES)), mask_indices(ledger.draining, len(NODES))
         fresh.restore(runs, leases, up, draining, dict(ledger.withheld))  # type: ignore[arg-type]
-        fresh.resume(ledger.version, dict(ledger.changed), list(ledger.held))
+        fresh.restore_versions(ledger.version, dict(ledger.changed), list(ledger.held))
         fresh.check()
         assert [fresh.advertised_free(at) for at in range(len(NODES))] == self.offered()
         for shape in SHAPES:
@@ -190,7 +190,7 @@ def test_a_restored_ledger_has_no_unserved_change_of_company() -> None:
     amount = SHAPES[1].ask.vector(ledger.dimensions) or ()
     run = AttemptRecord(TaskId(1), 1, 0, SHAPES[1].ask, amount, TaskTemplate(SHAPES[1], "b1#1"), ORDERED, 0)
     ledger.restore({run.task: run}, {}, [0], [], {})
-    assert not ledger.social
+    assert not ledger.affinity_changed
 
 
 def test_many_together_are_as_one_after_the_other() -> None:
@@ -219,7 +219,7 @@ def test_many_together_are_as_one_after_the_other() -> None:
 def test_many_nodes_are_offered_as_each_of_them_is() -> None:
     ledger = Ledger("c1", NODES * (MANY_NODES // 2), reserve=0)
     for at in range(0, ledger.nodes, 3):
-        ledger.set_up(at, True)
+        ledger.set_node_up(at, True)
     ledger.hold([0, 9])
     ledger.take(6, (500, 0, 0))
     assert ledger.advertised_free_all(range(ledger.nodes)) == [

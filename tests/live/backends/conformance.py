@@ -13,7 +13,13 @@ from pathlib import Path
 import pytest
 
 from hanse.core.config import NodeConfig
-from hanse.live.backends.interface import WAIT_CHARACTERS_MAX, Backend, Found, Living, Stream
+from hanse.live.backends.interface import (
+    PENDING_REASON_CHARACTERS_MAX,
+    Backend,
+    ReconcileResult,
+    RunningAttempt,
+    Stream,
+)
 from hanse.model.attempt_key import attempt_key
 from hanse.model.ids import JobId, job_of, job_text
 from hanse.model.messages import Outcome
@@ -119,7 +125,7 @@ class BackendConformance(ABC):
 
     def test_a_new_directory_holds_nothing(self, place: Path) -> None:
         async def story(desk: Desk) -> None:
-            assert desk.found == Found((), ())
+            assert desk.found == ReconcileResult((), ())
 
         with_desk(lambda: self.make(place), story)
 
@@ -186,20 +192,20 @@ class BackendConformance(ABC):
     def test_nothing_waits_that_has_begun_or_is_not_there(self, place: Path) -> None:
         async def story(desk: Desk) -> None:
             job, other = job_of(task(0)), JobId(job_of(task(0)) + 1)
-            assert desk.backend.waits(job) == ()
+            assert desk.backend.pending_attempts(job) == ()
             asked = time.time_ns() // 1_000
             desk.start(launch(self.lasts(3_600)))
-            before = desk.backend.waits(job)
+            before = desk.backend.pending_attempts(job)
             keys = [(wait.task, wait.attempt, wait.node) for wait in before]
             assert keys == ([(task(0), 1, 0)] if self.queues else [])
-            assert all(asked <= wait.since <= time.time_ns() // 1_000 for wait in before)
-            assert all(0 < len(wait.reason) <= WAIT_CHARACTERS_MAX for wait in before)
-            assert desk.backend.waits(other) == ()
+            assert all(asked <= wait.requested_at <= time.time_ns() // 1_000 for wait in before)
+            assert all(0 < len(wait.reason) <= PENDING_REASON_CHARACTERS_MAX for wait in before)
+            assert desk.backend.pending_attempts(other) == ()
             await desk.start_of()
-            assert desk.backend.waits(job) == ()
+            assert desk.backend.pending_attempts(job) == ()
             desk.stop(grace=0)
             await desk.end_of()
-            assert desk.backend.waits(job) == ()
+            assert desk.backend.pending_attempts(job) == ()
 
         with_desk(lambda: self.make(place), story)
 
@@ -389,9 +395,9 @@ class BackendConformance(ABC):
 
         async def after(desk: Desk) -> None:
             if not self.outlives_daemons:
-                assert desk.found == Found((), ())
+                assert desk.found == ReconcileResult((), ())
                 return
-            living = {Living(task(0), 1, ESTATE, False), Living(task(1), 1, ESTATE, True)}
+            living = {RunningAttempt(task(0), 1, ESTATE, False), RunningAttempt(task(1), 1, ESTATE, True)}
             assert set(desk.found.running) == living
             assert [(end.task, end.exit_code) for end in desk.found.ended] == [(task(2), 3)]
             desk.stop(0, grace=0)
@@ -403,7 +409,7 @@ class BackendConformance(ABC):
             desk.forget(2)
 
         async def at_last(desk: Desk) -> None:
-            assert desk.found == Found((), ())
+            assert desk.found == ReconcileResult((), ())
 
         for story in (before, after, at_last):
             with_desk(lambda: self.make(place), story)
@@ -415,7 +421,7 @@ class BackendConformance(ABC):
 
         async def after(desk: Desk) -> None:
             if not self.outlives_daemons:
-                assert desk.found == Found((), ())
+                assert desk.found == ReconcileResult((), ())
                 return
             if desk.found.running:  # a slow machine: it is over a little later
                 assert (await desk.end_of()).outcome is Outcome.SUCCEEDED

@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from hanse.live.backends.interface import Backend, Found, Stream
+from hanse.live.backends.interface import Backend, ReconcileResult, Stream
 from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import TaskId, job_id, task_id
 from hanse.model.messages import AttemptEnd
@@ -41,7 +41,7 @@ class Desk:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self.found = Found((), ())
+        self.found = ReconcileResult((), ())
         self.order: list[tuple[str, TaskId, int]] = []
         self.ends: dict[tuple[TaskId, int], AttemptEnd] = {}
         self.starts: set[tuple[TaskId, int]] = set()
@@ -51,19 +51,19 @@ class Desk:
         self._changed = asyncio.Event()
         self._complaints: list[str] = []
 
-    def started(self, task: TaskId, attempt: int) -> None:
+    def on_attempt_started(self, task: TaskId, attempt: int) -> None:
         key = (task, attempt)
         self._note(key in self.starts or key in self.ends, f"{key} started twice, or after its end")
         self.starts.add(key)
         self._heard("started", *key)
 
-    def exited(self, end: AttemptEnd) -> None:
+    def on_attempt_ended(self, end: AttemptEnd) -> None:
         key = (end.task, end.attempt)
         self._note(key in self.ends, f"{key} ended twice")
         self.ends[key] = end
         self._heard("exited", *key)
 
-    def withheld(self, node: int, amount: Resources) -> None:
+    def on_capacity_withheld(self, node: int, amount: Resources) -> None:
         self.room[node] = amount
         self._changed.set()
 
@@ -90,7 +90,7 @@ class Desk:
         self._call(lambda: self.backend.stop(task(index), attempt, grace))
 
     def guard(self, until: int) -> None:
-        self._call(lambda: self.backend.guard(until))
+        self._call(lambda: self.backend.extend_watchdog(until))
 
     def forget(self, index: int = 0, *, attempt: int = 1) -> None:
         self._call(lambda: self.backend.forget(task(index), attempt))

@@ -29,13 +29,13 @@ def say(**what: object) -> None:
 class Reports:
     """Says what it hears."""
 
-    def started(self, task: TaskId, attempt: int) -> None:
+    def on_attempt_started(self, task: TaskId, attempt: int) -> None:
         say(started=task, attempt=attempt)
 
-    def exited(self, end: AttemptEnd) -> None:
+    def on_attempt_ended(self, end: AttemptEnd) -> None:
         say(exited=end.task, attempt=end.attempt, outcome=end.outcome, code=end.exit_code, note=end.note)
 
-    def withheld(self, node: int, amount: Resources) -> None:
+    def on_capacity_withheld(self, node: int, amount: Resources) -> None:
         say(withheld=node, cpu=amount.cpu)
 
 
@@ -46,7 +46,7 @@ def obey(backend: ProcessBackend, order: dict[str, Any]) -> None:
     elif "stop" in order:
         backend.stop(task(index), 1, order["stop"])
     elif "guard" in order:
-        backend.guard(now() + order["guard"])
+        backend.extend_watchdog(now() + order["guard"])
 
 
 async def main() -> None:

@@ -21,13 +21,13 @@ from click.testing import CliRunner, Result
 from hanse.cli.embedded.league_setup import PERSON, roles_of, with_ports
 from hanse.cli.embedded.member_start import start_member
 from hanse.cli.main import hanse
-from hanse.live.config.league import League
-from hanse.live.config.league_file import league_from_data, text_of
+from hanse.live.config.league import LeagueConfig
+from hanse.live.config.league_file import league_from_data, league_to_text
 from hanse.security.certificate_authority import Authority
 from hanse.security.credentials import Credentials
 from hanse.security.home import Home
 from hanse.security.identity import Identity, Role
-from hanse.security.private_keys import new_key, request
+from hanse.security.private_keys import certificate_request, new_key
 from tests.live.harness import open_directory
 from tests.live.http.conftest import Said, ask
 
@@ -47,11 +47,11 @@ class Machines:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         league = league_from_data(yaml.safe_load(LEAGUE))
-        assert isinstance(league, League), league
+        assert isinstance(league, LeagueConfig), league
         self.league = with_ports(league)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         file = directory / "league.yaml"
-        file.write_text(text_of(self.league), encoding="utf-8")
+        file.write_text(league_to_text(self.league), encoding="utf-8")
         self.ok("init", "--home", self.path("b1"), "--member", "b1", str(file))
         shutil.copytree(self.home("b1").person(PERSON), directory / "admin")
         self.admin = Credentials(directory / "admin")
@@ -171,7 +171,7 @@ def test_the_key_is_for_brokers_of_the_league_file_only(place: Machines) -> None
         ("b3", Role.ADMIN, 403),
     ):
         key = new_key()
-        issued = authority.issue(Identity(place.league.name, role, name), request(key))
+        issued = authority.issue(Identity(place.league.name, role, name), certificate_request(key))
         assert isinstance(issued, str)
         holder = Credentials(place.directory / f"{role}-{name}")
         holder.store(key, issued, authority.certificate)
@@ -205,7 +205,7 @@ def test_the_founder_is_lost_and_the_league_goes_on(place: Machines) -> None:
     assert "Renewed" in place.ok("renew", "--home", place.path("north"), "north")
     assert north.certificate().identity == before.identity
     assert north.certificate().fingerprint != before.fingerprint
-    wish = b'{"csr": "' + request(new_key()).replace("\n", "\\n").encode() + b'"}'
+    wish = b'{"csr": "' + certificate_request(new_key()).replace("\n", "\\n").encode() + b'"}'
     for name in ("b2", "b3"):
         said = place.asked(name, north, "POST", "/v1/renew", wish)
         assert (said.status, b"BEGIN CERTIFICATE" in said.body) == (200, True), said.body

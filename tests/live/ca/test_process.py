@@ -10,19 +10,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from hanse.cli.embedded.league_setup import certify, found, with_ports
+from hanse.cli.embedded.league_setup import certify, create_league, with_ports
 from hanse.live.ca import process
-from hanse.live.config.league import League
+from hanse.live.config.league import LeagueConfig
 from hanse.live.config.league_file import league_from_data
-from hanse.security.auth_refusal import Reason, Refusal
+from hanse.security.auth_refusal import AuthRefusal, AuthRefusalReason
 from hanse.security.certificate_authority import Authority
 from hanse.security.certificate_fields import read_certificate
 from hanse.security.credentials import Credentials
 from hanse.security.home import Home
 from hanse.security.identity import Identity, Role
-from hanse.security.join_tokens import TokenBook
-from hanse.security.private_keys import new_key, request
-from hanse.security.revocation_list import CLOCKS_APART, REVOKED_FILE, Revoked
+from hanse.security.join_tokens import JoinTokenStore
+from hanse.security.private_keys import certificate_request, new_key
+from hanse.security.revocation_list import CLOCK_SKEW, REVOKED_FILE, RevocationSet
 from hanse.security.wall_time import wall_now
 
 
@@ -32,18 +32,18 @@ class Founded:
     def __init__(self, path: Path) -> None:
         cluster = {"name": "admin", "backend": "null", "nodes": [{"cpus": 1}]}
         league = league_from_data({"brokers": [{"name": "b1"}], "clusters": [cluster]})
-        assert isinstance(league, League), league
+        assert isinstance(league, LeagueConfig), league
         self.home = Home(path)
         self.league = with_ports(league)
-        certify(self.home, self.league, found(self.home, self.league))
+        certify(self.home, self.league, create_league(self.home, self.league))
         self.person = Credentials(self.home.person("admin"))
         self.member = Credentials(self.home.member("admin"))
         """A warden of the same name."""
 
     def revoke(self, name: str) -> int:
         """As broker b1 was told; up to when."""
-        until = wall_now() + CLOCKS_APART
-        listed = msgspec.json.encode(Revoked(names={name: until}))
+        until = wall_now() + CLOCK_SKEW
+        listed = msgspec.json.encode(RevocationSet(names={name: until}))
         (self.home.member("b1") / REVOKED_FILE).write_bytes(listed)
         return until
 
@@ -51,16 +51,20 @@ class Founded:
         """What a door's notary says to whoever shows this."""
         shown = credentials.certificate()
         assert shown.identity is not None
-        given = {"csr": request(new_key()), "identity": shown.identity.uri, "issued": shown.issued}
+        given = {
+            "csr": certificate_request(new_key()),
+            "identity": shown.identity.uri,
+            "issued": shown.issued,
+        }
         return process._renew(self.home, given)
 
     def joined(self, token: str) -> Any:
         """What it says to whoever has a join token."""
-        return process._enrol(self.home, {"csr": request(new_key()), "token": token})
+        return process._enrol(self.home, {"csr": certificate_request(new_key()), "token": token})
 
     def token(self, role: Role, name: str) -> str:
         authority = Authority.open(self.home.authority)
-        return TokenBook(self.home.authority, authority.fingerprint).create(role, name)
+        return JoinTokenStore(self.home.authority, authority.fingerprint).create(role, name)
 
 
 @pytest.fixture
@@ -72,15 +76,15 @@ def test_a_revoked_certificate_leads_to_no_other_and_a_member_goes_on(place: Fou
     assert "certificate" in place.renewed(place.person)
     until = place.revoke("admin")
     refused = place.renewed(place.person)
-    assert isinstance(refused, Refusal)
-    assert refused.reason is Reason.REVOKED
+    assert isinstance(refused, AuthRefusal)
+    assert refused.reason is AuthRefusalReason.REVOKED
     with pytest.raises(SystemExit, match="was revoked"):
-        process.own(place.home, {"directory": str(place.person.directory)})
+        process.renew_own(place.home, {"directory": str(place.person.directory)})
     assert read_certificate(place.renewed(place.member)["certificate"]).identity == Identity(
         "local", Role.WARDEN, "admin"
     )
-    process.own(place.home, {"directory": str(place.member.directory)})
-    process.own(place.home, {"directory": str(place.person.directory), "anew": True})
+    process.renew_own(place.home, {"directory": str(place.member.directory)})
+    process.renew_own(place.home, {"directory": str(place.person.directory), "anew": True})
     assert place.person.certificate().issued > until
     again = read_certificate(place.renewed(place.person)["certificate"])
     assert again.issued > until, "the next of a good one is good"
@@ -91,8 +95,8 @@ def test_join_tokens_of_before_end_for_people_only(place: Founded) -> None:
     other = place.token(Role.VIEWER, "ann")
     place.revoke("admin")
     refused = place.joined(person)
-    assert isinstance(refused, Refusal)
-    assert refused.reason is Reason.REVOKED
+    assert isinstance(refused, AuthRefusal)
+    assert refused.reason is AuthRefusalReason.REVOKED
     for token in (member, other):
         assert "certificate" in place.joined(token)
 
@@ -114,7 +118,7 @@ def test_anew_needs_the_authority(place: Founded, tmp_path: Path) -> None:
     elsewhere = Home(tmp_path / "elsewhere")
     elsewhere.path.mkdir()
     with pytest.raises(SystemExit, match="only in the home of a broker"):
-        process.own(elsewhere, {"directory": str(place.person.directory), "anew": True})
+        process.renew_own(elsewhere, {"directory": str(place.person.directory), "anew": True})
 
 
 def test_what_a_start_makes_for_a_founder_without_a_certificate_counts_as_later(place: Founded) -> None:
@@ -159,10 +163,10 @@ def test_a_broker_believes_no_key_but_that_of_the_authority_it_trusts(tmp_path: 
             "clusters": [{"name": "north", "backend": "null", "nodes": [{"cpus": 1}]}],
         }
     )
-    assert isinstance(league, League), league
+    assert isinstance(league, LeagueConfig), league
     league = with_ports(league)
     first, second = Home(tmp_path / "first"), Home(tmp_path / "second")
-    certify(first, league, found(first, league))
+    certify(first, league, create_league(first, league))
     second.member("b2").mkdir(parents=True)
     for path in first.member("b2").iterdir():
         (second.member("b2") / path.name).write_bytes(path.read_bytes())
@@ -172,12 +176,12 @@ def test_a_broker_believes_no_key_but_that_of_the_authority_it_trusts(tmp_path: 
     Authority.create(tmp_path / "theirs", "local")
     for key in ((tmp_path / "theirs" / "ca.key").read_text(encoding="ascii"), "nonsense"):
         with broker_that_gives(giver, port, key), pytest.raises(SystemExit, match="b1: ") as refused:
-            process.fetch(second, asker)
+            process.fetch_authority(second, asker)
         assert key not in str(refused.value)
         assert not second.authority.exists()
     with pytest.raises(SystemExit, match="b1: "):  # nobody answers
-        process.fetch(second, asker)
+        process.fetch_authority(second, asker)
     genuine = (first.authority / "ca.key").read_text(encoding="ascii")
     with broker_that_gives(giver, port, genuine):
-        assert process.fetch(second, asker)["source"] == "b1"
+        assert process.fetch_authority(second, asker)["source"] == "b1"
     assert second.has_authority

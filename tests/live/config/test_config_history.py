@@ -9,17 +9,24 @@ import pytest
 from hanse.core.broker.broker import Broker
 from hanse.core.config import NodeConfig, Timings, WardenConfig
 from hanse.core.warden.warden import Warden
-from hanse.live.config.config_history import BrokerSettings, Era, Past, Settings, WardenSettings, read_eras
-from hanse.live.config.league import LeagueError, Policies
-from hanse.live.config.node_discovery import merged
-from hanse.live.recovery import Recovered, recover
+from hanse.live.config.config_history import (
+    BrokerSettings,
+    ConfigEntry,
+    MachineReplay,
+    MemberSettings,
+    WardenSettings,
+    read_config_history,
+)
+from hanse.live.config.league import LeagueError, PolicyConfig
+from hanse.live.config.node_discovery import merge_nodes
+from hanse.live.recovery import RecoveredMember, recover
 from hanse.model.effects import Effect
 from hanse.model.events import Booted, CapacityWithheld, Event, Tick
 from hanse.model.ids import SECOND
 from hanse.model.resources import Resources
 from tests.core.wired import Wired, job, node, tasks
 
-POLICIES = Policies("fifo", "best-fit", "best-standing", "least")
+POLICIES = PolicyConfig("fifo", "best-fit", "best-standing", "least")
 
 
 class Recorded(Wired):
@@ -46,7 +53,7 @@ def busy(whose: str) -> Recorded:
     return league
 
 
-def live(directory: Path, settings: Settings, events: list[Event]) -> bytes:
+def live(directory: Path, settings: MemberSettings, events: list[Event]) -> bytes:
     """One life: come back, take events, and stop; the state at its end."""
     found = recover(directory, settings)
     for event in events:
@@ -57,13 +64,13 @@ def live(directory: Path, settings: Settings, events: list[Event]) -> bytes:
     return found.machine.dump()
 
 
-def come_back(directory: Path, settings: Settings) -> Recovered:
+def come_back(directory: Path, settings: MemberSettings) -> RecoveredMember:
     found = recover(directory, settings)
     found.journal.close()
     return found
 
 
-def changed(settings: Settings, **fields: Any) -> Settings:
+def changed(settings: MemberSettings, **fields: Any) -> MemberSettings:
     config = msgspec.structs.replace(settings.config, **fields)
     return msgspec.structs.replace(settings, config=config)
 
@@ -83,13 +90,13 @@ def broker_of(league: Recorded) -> BrokerSettings:
 def test_settings_change_at_the_record_after_which_they_count_and_not_before() -> None:
     first = WardenSettings(WardenConfig("c1", (), ("b1",)))
     second = WardenSettings(WardenConfig("c1", (), ("b1",), runs_max=7))
-    past = Past([Era(0, first), Era(5, second)], 0, None)
-    past.reached(4)
+    past = MachineReplay([ConfigEntry(0, first), ConfigEntry(5, second)], 0, None)
+    past.advance(4)
     assert past.settings == first
-    past.reached(5)
+    past.advance(5)
     assert past.settings == second
-    assert Past([Era(0, first), Era(5, second)], 4, None).settings == first
-    assert Past([Era(0, first), Era(5, second)], 5, None).settings == second
+    assert MachineReplay([ConfigEntry(0, first), ConfigEntry(5, second)], 4, None).settings == first
+    assert MachineReplay([ConfigEntry(0, first), ConfigEntry(5, second)], 5, None).settings == second
 
 
 def test_the_same_settings_are_one_era(tmp_path: Path) -> None:
@@ -98,7 +105,7 @@ def test_the_same_settings_are_one_era(tmp_path: Path) -> None:
     state = live(tmp_path, settings, league.events)
     assert state == league.machines["c1"].dump()
     assert come_back(tmp_path, settings).machine.dump() == state
-    assert [era.after for era in read_eras(tmp_path, settings)] == [0]
+    assert [era.after for era in read_config_history(tmp_path, settings)] == [0]
 
 
 def test_a_warden_whose_cluster_grew_keeps_what_it_has_and_replays_the_same_again(tmp_path: Path) -> None:
@@ -116,7 +123,7 @@ def test_a_warden_whose_cluster_grew_keeps_what_it_has_and_replays_the_same_agai
     boot = Booted(league.now + SECOND, 2, 7)
     later = live(tmp_path, new, [boot, Tick(league.now + 2 * SECOND)])
     assert come_back(tmp_path, new).machine.dump() == later, "crossing the boundary again gives the same"
-    assert [era.after for era in read_eras(tmp_path, new)] == [0, len(league.events)]
+    assert [era.after for era in read_config_history(tmp_path, new)] == [0, len(league.events)]
 
 
 def test_a_resource_that_was_not_there_before_makes_a_new_column(tmp_path: Path) -> None:
@@ -189,4 +196,8 @@ def test_found_nodes_keep_their_places() -> None:
         return NodeConfig(Resources(cpu=cpu), (("slurm.node", name),))
 
     known = (called("n1", 1), called("n2", 1))
-    assert merged(known, (called("n0", 1), called("n2", 2))) == (known[0], called("n2", 2), called("n0", 1))
+    assert merge_nodes(known, (called("n0", 1), called("n2", 2))) == (
+        known[0],
+        called("n2", 2),
+        called("n0", 1),
+    )

@@ -12,12 +12,12 @@ from typing import cast
 import msgspec
 import pytest
 
-from hanse.cli.embedded.league_setup import certify, found, with_ports
+from hanse.cli.embedded.league_setup import certify, create_league, with_ports
 from hanse.cli.main import run
 from hanse.client.exit_codes import ExitCode
 from hanse.live.backends.slurm.settings import SlurmSettings
-from hanse.live.config.home_permissions import elsewhere_problem, home_problem
-from hanse.live.config.league import Address, BackendEntry, League, RunnerEntry
+from hanse.live.config.home_permissions import backend_directory_problem, home_problem
+from hanse.live.config.league import Address, BackendEntry, LeagueConfig, RunnerEntry
 from hanse.live.config.league_file import load, store
 from hanse.live.warden_daemon import WardenDaemon
 from hanse.security.home import Home
@@ -39,7 +39,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
         source.write_text(LEAGUE)
         league = with_ports(load(source))
         made = Home(directory / "deep" / "home")
-        certify(made, league, found(made, league))
+        certify(made, league, create_league(made, league))
         yield made
 
 
@@ -122,7 +122,7 @@ def test_what_the_account_of_slurm_tasks_writes_is_its_own(home: Home) -> None:
     assert f"'chmod go-w {order}'" in str(home_problem(home))
 
 
-def with_backend(home: Home, directory: str = "", shared_dir: str = "") -> League:
+def with_backend(home: Home, directory: str = "", shared_dir: str = "") -> LeagueConfig:
     """The league with this backend in its cluster, and a runner of its own."""
     league = load(home.league_file)
     entry = msgspec.structs.replace(
@@ -139,13 +139,13 @@ def test_a_directory_elsewhere_is_looked_at_with_the_way_to_it(home: Home, membe
     place = home.path.parent.parent / "way" / "scratch"
     make_kept(place / member / "tasks")
     league = with_backend(home, directory=str(place))
-    assert elsewhere_problem(league) is None
+    assert backend_directory_problem(league) is None
     path = place.parent if which == ".." else place / which.replace("MEMBER", member)
     path.chmod(path.stat().st_mode | 0o002)
-    problem = str(elsewhere_problem(league, member))
+    problem = str(backend_directory_problem(league, member))
     assert f"'chmod go-w {path}'" in problem
     assert "name another 'directory' in the league file" in problem
-    assert elsewhere_problem(league, "b1") is None
+    assert backend_directory_problem(league, "b1") is None
 
 
 @ROOT_ONLY
@@ -154,10 +154,10 @@ def test_a_directory_elsewhere_may_be_sticky_but_no_part_of_it_foreign(home: Hom
     place.mkdir()
     place.chmod(0o1777)
     league = with_backend(home, directory=str(place))
-    assert elsewhere_problem(league) is None
+    assert backend_directory_problem(league) is None
     (place / "north").mkdir()
     os.chown(place / "north", pwd.getpwnam("nobody").pw_uid, -1)
-    assert f"{place / 'north'} belongs to nobody" in str(elsewhere_problem(league))
+    assert f"{place / 'north'} belongs to nobody" in str(backend_directory_problem(league))
 
 
 def test_a_shared_directory_is_looked_at(home: Home) -> None:
@@ -166,9 +166,9 @@ def test_a_shared_directory_is_looked_at(home: Home) -> None:
     (place / "north" / "records").chmod(0o777)  # the account's of the tasks
     (place / "north" / "lease").touch()
     league = with_backend(home, shared_dir=str(place))
-    assert elsewhere_problem(league) is None
+    assert backend_directory_problem(league) is None
     (place / "north" / "lease").chmod(0o666)
-    assert "name another 'shared_dir'" in str(elsewhere_problem(league))
+    assert "name another 'shared_dir'" in str(backend_directory_problem(league))
 
 
 def test_journals_are_looked_at(home: Home) -> None:
@@ -245,7 +245,9 @@ def test_a_warden_does_not_go_on_with_a_file_that_names_an_open_directory(home: 
     place.mkdir()
     place.chmod(0o777)
     warden = SimpleNamespace(identity=SimpleNamespace(name="north"))
-    told = WardenDaemon._objection(cast(WardenDaemon, warden), with_backend(home, directory=str(place)))
+    told = WardenDaemon._settings_problem(
+        cast(WardenDaemon, warden), with_backend(home, directory=str(place))
+    )
     assert f"'chmod go-w {place}'" in told
 
 

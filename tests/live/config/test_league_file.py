@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hanse.live.config.league import LIVE_TIMINGS, Address, BackendKind, League, LeagueError
+from hanse.live.config.league import LIVE_TIMINGS, Address, BackendKind, LeagueConfig, LeagueError
 from hanse.live.config.league_file import league_from_data, league_to_data, load, store
 from hanse.model.ids import SECOND
 from hanse.model.resources import Resources
@@ -30,9 +30,9 @@ clusters:
 """
 
 
-def whole() -> League:
+def whole() -> LeagueConfig:
     league = league_from_data(yaml.safe_load(WHOLE))
-    assert isinstance(league, League), league
+    assert isinstance(league, LeagueConfig), league
     return league
 
 

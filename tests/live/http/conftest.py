@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from hanse.live.config.league import Address
-from hanse.security.access_token_issuer import AccessLedger
+from hanse.security.access_token_issuer import AccessTokenIssuer
 from hanse.security.certificate_authority import Authority
 from hanse.security.identity import Role
 from tests.live.harness import LiveLeague, open_directory, running
@@ -81,9 +81,9 @@ def nobody(live: LiveLeague) -> ssl.SSLContext:
     return context
 
 
-def ledger(live: LiveLeague) -> AccessLedger:
+def ledger(live: LiveLeague) -> AccessTokenIssuer:
     """Where the league's access tokens are made."""
-    return AccessLedger(live.home, Authority.open(live.home.authority))
+    return AccessTokenIssuer(live.home, Authority.open(live.home.authority))
 
 
 def bearer(live: LiveLeague, role: Role, name: str = "tester") -> dict[str, str]:

@@ -11,23 +11,25 @@ import pytest
 from starlette.responses import Response
 
 from hanse.live.http import auth_middleware
-from hanse.live.http.application import Application
-from hanse.live.http.auth_middleware import LASTING_MAX, UNDER_WAY_MAX, Call, Gate, Handler
+from hanse.live.http.application import ApiApplication
+from hanse.live.http.auth_middleware import LONG_REQUESTS_MAX, REQUESTS_MAX, ApiCall, AuthMiddleware, Handler
 from hanse.live.http.operations import Operation
 from hanse.live.http.rate_limiter import BURST
 from hanse.live.http.responses import json_answer
-from hanse.security.access_tokens import AccessBook
+from hanse.security.access_tokens import AccessTokenVerifier
 from hanse.security.certificate_authority import Authority
 from hanse.security.identity import Identity, Role
-from hanse.security.revocation_list import REVOKED_FILE, Revoked
+from hanse.security.revocation_list import REVOKED_FILE, RevocationSet
 
-QUICK = Operation(name="quick", verb="GET", path="/quick", says="", roles=(Role.VIEWER,))
-LASTING = Operation(name="lasting", verb="GET", path="/lasting", says="", roles=(Role.VIEWER,), lasting=True)
-FOR_BOTH = Operation(
-    name="both", verb="GET", path="/both", says="", roles=(Role.VIEWER, Role.BROKER), lasting=True
+QUICK = Operation(name="quick", verb="GET", path="/quick", doc="", roles=(Role.VIEWER,))
+LASTING = Operation(
+    name="lasting", verb="GET", path="/lasting", doc="", roles=(Role.VIEWER,), long_lived=True
 )
-CLOSED = Operation(name="closed", verb="GET", path="/closed", says="")
-OPEN = Operation(name="open", verb="GET", path="/open", says="", public=True)
+FOR_BOTH = Operation(
+    name="both", verb="GET", path="/both", doc="", roles=(Role.VIEWER, Role.BROKER), long_lived=True
+)
+CLOSED = Operation(name="closed", verb="GET", path="/closed", doc="")
+OPEN = Operation(name="open", verb="GET", path="/open", doc="", public=True)
 
 
 class Asked:
@@ -36,14 +38,16 @@ class Asked:
     def __init__(self, path: Path, handler: Handler, clock: Callable[[], float]) -> None:
         authority = Authority.create(path / "authority", "local")
         self.counts: dict[str, int] = {}
-        self.book = AccessBook("local", authority.certificate, path / REVOKED_FILE)
-        self.gate = Gate("local", self.book, self._count)
-        for buckets in (self.gate.identities, self.gate.strangers):
+        self.book = AccessTokenVerifier("local", authority.certificate, path / REVOKED_FILE)
+        self.gate = AuthMiddleware("local", self.book, self._count)
+        for buckets in (self.gate.identity_limiter, self.gate.anonymous_limiter):
             buckets._clock = clock
         table = (QUICK, LASTING, FOR_BOTH, CLOSED, OPEN)
         self.aborted: list[str] = []
         """Whose connections were ended."""
-        self.application = Application(self.gate, [*self.gate.routes(table, dict.fromkeys(table, handler))])
+        self.application = ApiApplication(
+            self.gate, [*self.gate.routes(table, dict.fromkeys(table, handler))]
+        )
 
     def _count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
@@ -78,14 +82,14 @@ class Asked:
         return sent[0]["status"], headers, msgspec.json.decode(body) if body else None
 
 
-async def fine(_: Call) -> Response:
+async def fine(_: ApiCall) -> Response:
     return json_answer({"ok": True})
 
 
 def behind(gates: asyncio.Event) -> Handler:
     """A handler that answers when the gates are open."""
 
-    async def slow(_: Call) -> Response:
+    async def slow(_: ApiCall) -> Response:
         await gates.wait()
         return json_answer({"ok": True})
 
@@ -99,7 +103,7 @@ def never() -> float:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auth_middleware, "HELD_SECONDS", 0.0)
+    monkeypatch.setattr(auth_middleware, "REFUSAL_DELAY_SECONDS", 0.0)
 
 
 def test_a_flood_of_one_is_refused_and_the_others_are_served(tmp_path: Path) -> None:
@@ -134,8 +138,8 @@ def test_only_so_much_of_one_identity_is_under_way(tmp_path: Path) -> None:
     async def play() -> None:
         gates = asyncio.Event()
         asked = Asked(tmp_path, behind(gates), never)
-        quick = [asyncio.create_task(asked.get("/quick", "eve")) for _ in range(UNDER_WAY_MAX)]
-        lasting = [asyncio.create_task(asked.get("/lasting", "eve")) for _ in range(LASTING_MAX)]
+        quick = [asyncio.create_task(asked.get("/quick", "eve")) for _ in range(REQUESTS_MAX)]
+        lasting = [asyncio.create_task(asked.get("/lasting", "eve")) for _ in range(LONG_REQUESTS_MAX)]
         await asyncio.sleep(0)
         for path in ("/quick", "/lasting"):
             async with asyncio.timeout(10):
@@ -146,7 +150,7 @@ def test_only_so_much_of_one_identity_is_under_way(tmp_path: Path) -> None:
         assert (await other)[0] == 200
         assert [one[0] for one in await asyncio.gather(*quick, *lasting)] == [200] * len([*quick, *lasting])
         assert (await asked.get("/quick", "eve"))[0] == 200
-        assert asked.gate._under_way == {}
+        assert asked.gate._in_progress == {}
 
     asyncio.run(play())
 
@@ -154,24 +158,27 @@ def test_only_so_much_of_one_identity_is_under_way(tmp_path: Path) -> None:
 def test_refusals_are_held_only_so_many_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def play() -> None:
         asked = Asked(tmp_path, fine, never)
-        asked.gate.identities.charge("viewer/eve", 10_000)
-        held = [asyncio.create_task(asked.get("/quick", "eve")) for _ in range(auth_middleware.HELD_MAX)]
+        asked.gate.identity_limiter.charge("viewer/eve", 10_000)
+        held = [
+            asyncio.create_task(asked.get("/quick", "eve"))
+            for _ in range(auth_middleware.DELAYED_REFUSALS_MAX)
+        ]
         await asyncio.sleep(0)
         assert (await asked.get("/quick", "eve"))[0] == 429
         assert not any(task.done() for task in held)
         for task in held:
             task.cancel()
         await asyncio.gather(*held, return_exceptions=True)
-        assert asked.gate._held == 0
+        assert asked.gate._delayed == 0
 
-    monkeypatch.setattr(auth_middleware, "HELD_SECONDS", 3_600.0)
+    monkeypatch.setattr(auth_middleware, "REFUSAL_DELAY_SECONDS", 3_600.0)
     asyncio.run(play())
 
 
 def test_a_bug_of_ours_is_told_in_the_shape_of_errors(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def broken(_: Call) -> Response:
+    async def broken(_: ApiCall) -> Response:
         raise ZeroDivisionError("secret detail")
 
     async def play() -> None:
@@ -211,9 +218,9 @@ def test_a_revoked_certificate_is_refused_from_one_request_to_the_next(tmp_path:
     async def play() -> None:
         asked = Asked(tmp_path, fine, never)
         assert (await asked.get("/both", issued=1_000))[0] == 200
-        ended = Revoked(names={"ann": 1_000})
+        ended = RevocationSet(names={"ann": 1_000})
         if where == "told":
-            asked.book.told = ended
+            asked.book.peer_revocations = ended
         else:
             (tmp_path / REVOKED_FILE).write_bytes(msgspec.json.encode(ended))
         status, headers, body = await asked.get("/both", issued=1_000)
@@ -232,7 +239,7 @@ def test_a_revoked_certificate_is_refused_from_one_request_to_the_next(tmp_path:
 def test_whoever_was_revoked_pays_as_a_stranger(tmp_path: Path) -> None:
     async def play() -> None:
         asked = Asked(tmp_path, fine, never)
-        asked.book.told = Revoked(names={"ann": 1_000})
+        asked.book.peer_revocations = RevocationSet(names={"ann": 1_000})
         tries = [(await asked.get("/quick", issued=1))[0] for _ in range(300)]
         assert tries == [401] * 200 + [429] * 100
         assert (await asked.get("/quick", issued=1_001))[0] == 200, "a new certificate has its own share"
@@ -245,7 +252,7 @@ def test_a_list_that_cannot_be_read_refuses_people_and_no_member(tmp_path: Path,
     async def play() -> None:
         asked = Asked(tmp_path, fine, never)
         if damage == "told":
-            asked.book.told = None
+            asked.book.peer_revocations = None
         else:
             (tmp_path / REVOKED_FILE).write_bytes(b"{")
         status, headers, body = await asked.get("/both", issued=1_000)
@@ -264,14 +271,14 @@ def test_what_lasts_of_somebody_who_was_revoked_is_ended(tmp_path: Path) -> None
         people = [("ann", Role.VIEWER), ("bob", Role.VIEWER), ("ann", Role.BROKER)]
         lasting = [asyncio.create_task(asked.get("/both", name, role)) for name, role in people]
         await asyncio.sleep(0)
-        asked.gate.recheck()
+        asked.gate.abort_revoked()
         assert asked.aborted == []
-        asked.book.told = Revoked(names={"ann": 1_000})
-        asked.gate.recheck()
+        asked.book.peer_revocations = RevocationSet(names={"ann": 1_000})
+        asked.gate.abort_revoked()
         assert asked.aborted == ["viewer/ann"]
         assert asked.counts == {"ended_certificate_revoked": 1}
         gates.set()
         await asyncio.gather(*lasting)
-        assert asked.gate._lasting == {}
+        assert asked.gate._long_calls == {}
 
     asyncio.run(play())

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hanse.client.client import Client
-from hanse.client.endpoints import Doors
+from hanse.client.client import LeagueClient
+from hanse.client.endpoints import Endpoints
 from hanse.client.errors import CommandError
 from tests.client.canned import Answer, Asked, CannedLeague, canned_league
 
@@ -20,8 +20,8 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
-def client_of(league: CannedLeague) -> Client:
-    return Client(Doors("tested", league.context()))
+def client_of(league: CannedLeague) -> LeagueClient:
+    return LeagueClient(Endpoints("tested", league.context()))
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def test_a_door_that_asks_for_a_pause_gets_it(tmp_path: Path, pauses: list[float
         league.broker("b1", lambda _: answers.pop(0))
         client = client_of(league)
         assert client.league().league == "x"
-        client.doors.close()
+        client.endpoints.close()
     assert pauses == [2]
 
 
@@ -46,7 +46,7 @@ def test_patience_has_an_end(tmp_path: Path, pauses: list[float], said: str, tri
         client = client_of(league)
         with pytest.raises(CommandError, match="exceeded your request rate"):
             client.league()
-        client.doors.close()
+        client.endpoints.close()
     assert len(door.asked) == tries
 
 
@@ -66,7 +66,7 @@ def test_nodes_are_fetched_page_by_page(tmp_path: Path) -> None:
         assert [node.node for node in client.nodes().nodes] == [0, 1, 2, 3, 4]
         detail = client.cluster("north")
         assert ([node.node for node in detail.nodes], detail.next) == ([0, 1, 2, 3, 4], None)
-        client.doors.close()
+        client.endpoints.close()
 
 
 def test_jobs_that_are_not_as_they_should_be_are_told_one_by_one(tmp_path: Path) -> None:
@@ -76,5 +76,5 @@ def test_jobs_that_are_not_as_they_should_be_are_told_one_by_one(tmp_path: Path)
         league.broker("b1", lambda _: Answer(422, refusal))
         client = client_of(league)
         first, second = client.submit([{"client_id": "a"}, {"client_id": "b"}])
-        client.doors.close()
+        client.endpoints.close()
     assert (first.refused, second.problems[0].field) == ("not submitted", "cpus")

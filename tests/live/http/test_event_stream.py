@@ -10,12 +10,12 @@ import pytest
 
 from hanse.api.records import ClusterAnswer
 from hanse.live.http import event_stream
-from hanse.live.http.cluster_status_stream import ClusterWatch
-from hanse.live.http.event_stream import SLOW, Events, EventStream, Wanted
+from hanse.live.http.cluster_status_stream import ClusterStatusTracker
+from hanse.live.http.event_stream import SLOW, EventBroadcaster, EventStream, Subscription
 from hanse.live.http.responses import RefusedError
 from hanse.live.readmodel import sqlite_writer
-from hanse.live.readmodel.feeder import Feed
-from hanse.live.readmodel.read_model import Reads
+from hanse.live.readmodel.feeder import ReadModelFeeder
+from hanse.live.readmodel.read_model import ReadModel
 from tests.live.readmodel.histories import EPOCH, Step
 from tests.live.readmodel.test_projection import short_history
 
@@ -32,9 +32,9 @@ class Place:
 
     def __init__(self, path: Path) -> None:
         self.failed: list[BaseException] = []
-        self.feed = Feed(Reads(path, "b1"), self.failed.append)
-        watch = ClusterWatch(("c1",), ClusterAnswer, lambda: None)
-        self.events = Events("b1", self.feed, watch, self.failed.append)
+        self.feed = ReadModelFeeder(ReadModel(path, "b1"), self.failed.append)
+        watch = ClusterStatusTracker(("c1",), ClusterAnswer, lambda: None)
+        self.events = EventBroadcaster("b1", self.feed, watch, self.failed.append)
 
     async def __aenter__(self) -> "Place":
         return self
@@ -46,14 +46,14 @@ class Place:
 
     async def tell(self, steps: list[Step]) -> None:
         for step in steps:
-            self.feed.told(*step)
-        await self.feed.caught_up()
+            self.feed.on_event_durable(*step)
+        await self.feed.wait_until_caught_up()
 
     def whole(self) -> list[int]:
         """The serials of all that is on record."""
-        return [item.serial for item in self.feed.reads.happened(0, 10_000).items]
+        return [item.serial for item in self.feed.read_model.events_after(0, 10_000).items]
 
-    async def hear(self, wanted: Wanted, last: int) -> list[int]:
+    async def hear(self, wanted: Subscription, last: int) -> list[int]:
         """The serials that a watcher hears, up to the last one; a gap is -1."""
         heard: list[int] = []
         pieces = self.events.open(wanted)
@@ -81,19 +81,19 @@ def played(path: Path, story: Callable[[Place], Awaitable[None]]) -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 1_000])
 def test_pages_together_are_the_whole(tmp_path: Path, history: list[Step], limit: int) -> None:
-    reads = Reads(tmp_path / "reads.sqlite", "b1")
+    reads = ReadModel(tmp_path / "reads.sqlite", "b1")
     reads.apply(history, EPOCH)
-    whole = reads.happened(0, 10_000)
+    whole = reads.events_after(0, 10_000)
     serials = [item.serial for item in whole.items]
     assert len(serials) > 10
     assert serials == sorted(set(serials))
     found, after = [], 0
     while after < whole.newest:
-        page = reads.happened(after, limit)
+        page = reads.events_after(after, limit)
         assert page.missing == (False, False)
-        assert page.upto > after
+        assert page.up_to > after
         found += [item.serial for item in page.items]
-        after = page.upto
+        after = page.up_to
     assert found == serials
     reads.close()
 
@@ -101,22 +101,22 @@ def test_pages_together_are_the_whole(tmp_path: Path, history: list[Step], limit
 def test_what_was_dropped_is_known_to_be_missing(
     tmp_path: Path, history: list[Step], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads = Reads(tmp_path / "whole.sqlite", "b1")
+    reads = ReadModel(tmp_path / "whole.sqlite", "b1")
     reads.apply(history, EPOCH)
     changes = [change.serial for change in reads.changes_since(0)]
     reads.close()
     monkeypatch.setattr(sqlite_writer, "CHANGES_MAX", 3)
-    reads = Reads(tmp_path / "kept.sqlite", "b1")
+    reads = ReadModel(tmp_path / "kept.sqlite", "b1")
     for step in history:
         reads.apply([step], EPOCH)
     assert [change.serial for change in reads.changes_since(0)] == changes[-3:]
     for serial in changes:
-        assert reads.happened(serial, 10).missing[0] == (serial < changes[-4]), serial
-    assert reads.happened(0, 10, since_kept=True).missing == (False, False)
-    assert reads.happened(reads.happened(0, 1).newest + 1, 10).missing == (True, True)
+        assert reads.events_after(serial, 10).missing[0] == (serial < changes[-4]), serial
+    assert reads.events_after(0, 10, from_oldest=True).missing == (False, False)
+    assert reads.events_after(reads.events_after(0, 1).newest + 1, 10).missing == (True, True)
     reads.close()
-    again = Reads(tmp_path / "kept.sqlite", "b1")
-    assert again.happened(changes[0], 10).missing[0], "forgotten over a restart"
+    again = ReadModel(tmp_path / "kept.sqlite", "b1")
+    assert again.events_after(changes[0], 10).missing[0], "forgotten over a restart"
     again.close()
 
 
@@ -124,14 +124,14 @@ def test_a_job_with_many_decisions_loses_the_oldest_and_says_so(
     tmp_path: Path, history: list[Step], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_writer, "DECISIONS_PER_JOB_MAX", 1)
-    reads = Reads(tmp_path / "reads.sqlite", "b1")
+    reads = ReadModel(tmp_path / "reads.sqlite", "b1")
     for step in history:
         reads.apply([step], EPOCH)
-    page = reads.happened(0, 10_000)
+    page = reads.events_after(0, 10_000)
     kept = [item.serial for item in page.items if hasattr(item, "row")]
     assert kept
     assert page.missing[1]
-    assert not reads.happened(kept[-1], 10).missing[1]
+    assert not reads.events_after(kept[-1], 10).missing[1]
     reads.close()
 
 
@@ -141,20 +141,20 @@ def test_every_watcher_hears_everything_once_and_in_order(
 ) -> None:
     monkeypatch.setattr(event_stream, "RING_MAX", ring)
     monkeypatch.setattr(event_stream, "PAGE", page)
-    reads = Reads(tmp_path / "other.sqlite", "b1")
+    reads = ReadModel(tmp_path / "other.sqlite", "b1")
     reads.apply(history, EPOCH)
-    last = reads.happened(0, 10_000).items[-1].serial
+    last = reads.events_after(0, 10_000).items[-1].serial
     reads.close()
 
     async def story(place: Place) -> None:
         third = len(history) // 3
         await place.tell(history[:third])
-        early = [asyncio.create_task(place.hear(Wanted(BOTH, asked="0"), last)) for _ in range(3)]
-        now = asyncio.create_task(place.hear(Wanted(BOTH), last))
+        early = [asyncio.create_task(place.hear(Subscription(BOTH, after_id="0"), last)) for _ in range(3)]
+        now = asyncio.create_task(place.hear(Subscription(BOTH), last))
         for at in range(third, 2 * third, 5):
             await place.tell(history[at : min(at + 5, 2 * third)])
         middle = place.whole()[len(place.whole()) // 2]
-        late = asyncio.create_task(place.hear(Wanted(BOTH, asked=f"b1/{middle}"), last))
+        late = asyncio.create_task(place.hear(Subscription(BOTH, after_id=f"b1/{middle}"), last))
         await place.tell(history[2 * third :])
         whole = place.whole()
         assert await asyncio.gather(*early) == [whole] * 3
@@ -173,11 +173,13 @@ def test_a_watcher_that_is_too_far_behind_hears_of_a_gap(
         await place.tell(history[:60])
         first = place.whole()[0]
         await place.tell(history[60:])
-        assert await place.hear(Wanted(BOTH, asked=f"b1/{first}"), 0) == [-1]
+        assert await place.hear(Subscription(BOTH, after_id=f"b1/{first}"), 0) == [-1]
         decided = [
-            item.serial for item in place.feed.reads.happened(first, 10_000).items if hasattr(item, "row")
+            item.serial
+            for item in place.feed.read_model.events_after(first, 10_000).items
+            if hasattr(item, "row")
         ]
-        heard = await place.hear(Wanted(("decisions",), asked=f"b1/{first}"), decided[-1])
+        heard = await place.hear(Subscription(("decisions",), after_id=f"b1/{first}"), decided[-1])
         assert heard == decided, "of decisions nothing is missing"
 
     monkeypatch.setattr(sqlite_writer, "CHANGES_MAX", 2)
@@ -186,14 +188,14 @@ def test_a_watcher_that_is_too_far_behind_hears_of_a_gap(
 
 def test_there_are_only_so_many_watchers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(place: Place) -> None:
-        streams: list[Any] = [place.events.open(Wanted(BOTH)) for _ in range(2)]
+        streams: list[Any] = [place.events.open(Subscription(BOTH)) for _ in range(2)]
         for stream in streams:
             await anext(stream)
         with pytest.raises(RefusedError) as refused:
-            place.events.open(Wanted(BOTH))
+            place.events.open(Subscription(BOTH))
         assert (refused.value.status, refused.value.headers["Retry-After"]) == (503, "1")
         await streams[0].aclose()
-        third: Any = place.events.open(Wanted(BOTH))
+        third: Any = place.events.open(Subscription(BOTH))
         await anext(third)
         for stream in (streams[1], third):
             await stream.aclose()
@@ -248,7 +250,7 @@ def test_who_takes_nothing_is_cut_and_told_if_possible(monkeypatch: pytest.Monke
         assert (reader.aborted, ended) == (True, [True])
         assert (reader.taken[-1] == SLOW) == again
 
-    monkeypatch.setattr(event_stream, "LAST_WORD_SECONDS", 0.01)
+    monkeypatch.setattr(event_stream, "FAREWELL_SECONDS", 0.01)
     asyncio.run(play())
 
 
@@ -271,21 +273,21 @@ def test_clusters_are_told_when_they_change_and_to_late_comers_at_once() -> None
     async def play() -> None:
         now = {"c1": ClusterAnswer("c1", seen_seconds=1.0), "c2": ClusterAnswer("c2")}
         told = []
-        watch = ClusterWatch(("c1", "c2"), now.__getitem__, lambda: None)
-        watch.changed = lambda: told.append(1)
-        watch.watch()
+        watch = ClusterStatusTracker(("c1", "c2"), now.__getitem__, lambda: None)
+        watch.on_change = lambda: told.append(1)
+        watch.add_watcher()
         seen: dict[str, int] = {}
-        assert [answer.name for answer in watch.since(seen)] == ["c1", "c2"]
-        assert watch.since(seen) == []
+        assert [answer.name for answer in watch.changes_since(seen)] == ["c1", "c2"]
+        assert watch.changes_since(seen) == []
         now["c1"] = msgspec.structs.replace(now["c1"], seen_seconds=2.0)
-        watch._timed()
-        assert watch.since(seen) == [], "that it is seen later and later is no news"
+        watch._on_timer()
+        assert watch.changes_since(seen) == [], "that it is seen later and later is no news"
         now["c1"] = msgspec.structs.replace(now["c1"], reachable=True)
-        watch._timed()
-        assert [answer.reachable for answer in watch.since(seen)] == [True]
-        assert len(watch.since({})) == 2
+        watch._on_timer()
+        assert [answer.reachable for answer in watch.changes_since(seen)] == [True]
+        assert len(watch.changes_since({})) == 2
         assert len(told) == 2
-        watch.leave()
+        watch.remove_watcher()
         assert watch._timer is None
 
     asyncio.run(play())

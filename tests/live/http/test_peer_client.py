@@ -7,11 +7,11 @@ import pytest
 
 from hanse.live.config.league import Address
 from hanse.live.http import peer_client
-from hanse.live.http.peer_client import asked
+from hanse.live.http.peer_client import send_request
 from hanse.security.certificate_authority import Authority
 from hanse.security.credentials import Credentials
 from hanse.security.identity import Identity, Role
-from hanse.security.private_keys import new_key, request
+from hanse.security.private_keys import certificate_request, new_key
 
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
 
@@ -23,7 +23,7 @@ def members(tmp_path: Path) -> dict[str, Credentials]:
     found = {}
     for name in ("b1", "b2"):
         key = new_key()
-        certificate = authority.issue(Identity("local", Role.BROKER, name), request(key))
+        certificate = authority.issue(Identity("local", Role.BROKER, name), certificate_request(key))
         assert isinstance(certificate, str)
         found[name] = Credentials(tmp_path / name)
         found[name].store(key, certificate, authority.certificate)
@@ -55,7 +55,7 @@ def asked_of(
         async with server:
             port = server.sockets[0].getsockname()[1]
             context = members["b1"].client_context(Identity("local", Role.BROKER, expected))
-            said = await asked(Address("localhost", port), context, "GET", "/v1/league")
+            said = await send_request(Address("localhost", port), context, "GET", "/v1/league")
         assert asked_for[0].startswith(b"GET /v1/league HTTP/1.1\r\n")
         return said
 
@@ -84,7 +84,7 @@ def test_an_answer_without_end_is_cut_off(
 
 
 def test_silence_ends_in_time(members: dict[str, Credentials], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_client, "ASK_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(peer_client, "REQUEST_SECONDS_MAX", 0.2)
     with pytest.raises(OSError, match="no answer in time"):
         asked_of(members, None)
 

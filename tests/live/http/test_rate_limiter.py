@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hanse.live.http.rate_limiter import Buckets
+from hanse.live.http.rate_limiter import RateLimiter
 
 
 class Clock:
@@ -17,7 +17,7 @@ class Clock:
 @given(steps=st.lists(st.tuples(st.floats(0, 2), st.floats(0.1, 8)), max_size=100))
 def test_nobody_gets_more_than_burst_and_rate(steps: list[tuple[float, float]]) -> None:
     clock = Clock()
-    buckets = Buckets(5.0, 10.0, clock=clock)
+    buckets = RateLimiter(5.0, 10.0, clock=clock)
     paid = 0.0
     for pause, cost in steps:
         clock.now += pause
@@ -30,7 +30,7 @@ def test_nobody_gets_more_than_burst_and_rate(steps: list[tuple[float, float]]) 
 @given(cost=st.floats(0.1, 30), times=st.integers(1, 20))
 def test_whoever_waits_as_told_is_admitted(cost: float, times: int) -> None:
     clock = Clock()
-    buckets = Buckets(5.0, 10.0, clock=clock)
+    buckets = RateLimiter(5.0, 10.0, clock=clock)
     for _ in range(times):
         wait = buckets.take("ann", cost)
         if wait:
@@ -40,20 +40,20 @@ def test_whoever_waits_as_told_is_admitted(cost: float, times: int) -> None:
 
 def test_one_who_floods_leaves_the_others_theirs() -> None:
     clock = Clock()
-    buckets = Buckets(5.0, 10.0, clock=clock)
+    buckets = RateLimiter(5.0, 10.0, clock=clock)
     assert [buckets.take("eve", 1.0) for _ in range(100)].count(0) == 10
     assert [buckets.take("ann", 1.0) for _ in range(10)].count(0) == 10
 
 
 def test_what_is_owed_has_a_bound() -> None:
     clock = Clock()
-    buckets = Buckets(5.0, 10.0, clock=clock)
+    buckets = RateLimiter(5.0, 10.0, clock=clock)
     buckets.charge("ann", 1e9)
     assert buckets.take("ann", 1.0) == 2  # ten tokens at five a second
 
 
 def test_the_table_forgets_who_was_not_there_for_longest() -> None:
-    buckets = Buckets(5.0, 10.0, most=3, clock=Clock())
+    buckets = RateLimiter(5.0, 10.0, buckets_max=3, clock=Clock())
     for name in ("a", "b", "c"):
         buckets.charge(name, 100.0)
     assert buckets.take("a", 1.0) > 0

@@ -8,11 +8,11 @@ import pytest
 
 from hanse.live.config.league import Address
 from hanse.live.http.operations import BROKER, OPENAPI, RENEW, RUNNER, WARDEN, Operation
-from hanse.security.access_tokens import PEOPLE, Access, token_text
+from hanse.security.access_tokens import PEOPLE_ROLES, AccessTokenClaims, token_text
 from hanse.security.certificate_authority import Authority
 from hanse.security.credentials import Credentials
 from hanse.security.identity import MEMBERS, Identity, Role
-from hanse.security.private_keys import new_key, request
+from hanse.security.private_keys import certificate_request, new_key
 from hanse.security.revocation_list import DAY
 from tests.live.harness import LiveLeague
 from tests.live.http.conftest import Said, ask, ledger, nobody
@@ -38,7 +38,7 @@ MAY: dict[str, set[Role]] = {
     "tell_league_file": {Role.BROKER},
     "tell_fenced": set(MEMBERS),
     "vote_league_file": {Role.BROKER},
-    **{name: set(PEOPLE) for name in LOOK},
+    **{name: set(PEOPLE_ROLES) for name in LOOK},
 }
 """Said again by hand: the table must agree with this."""
 PUBLIC = {"health", "ready", "openapi", "get_authority", "join_league"}
@@ -53,13 +53,14 @@ def test_the_table_says_what_was_decided() -> None:
 
 
 def test_a_role_is_told_with_its_article() -> None:
-    assert [Role.OPERATOR.noun, Role.ADMIN.noun, Role.APPROVER.noun, Role.VIEWER.noun] == [
+    roles = (Role.OPERATOR, Role.ADMIN, Role.APPROVER, Role.VIEWER)
+    assert [role.with_article for role in roles] == [
         "an operator", "an admin", "an approver", "a viewer",
     ]  # fmt: skip
 
 
 def test_an_operation_is_for_nobody_unless_it_says_so() -> None:
-    operation = Operation(name="new", verb="GET", path="/new", says="")
+    operation = Operation(name="new", verb="GET", path="/new", doc="")
     assert (operation.roles, operation.public) == ((), False)
 
 
@@ -87,7 +88,7 @@ def certified(live: LiveLeague, directory: Path, role: Role) -> ssl.SSLContext:
     """Somebody with a certificate of this role, who checks host names."""
     authority = Authority.open(live.home.authority)
     key = new_key()
-    issued = authority.issue(Identity(live.league.name, role, f"some-{role}"), request(key))
+    issued = authority.issue(Identity(live.league.name, role, f"some-{role}"), certificate_request(key))
     assert isinstance(issued, str)
     holder = Credentials(directory / role)
     holder.store(key, issued, authority.certificate)
@@ -115,7 +116,7 @@ def test_a_certificate_opens_what_its_role_may(
 
 
 @pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("role", PEOPLE)
+@pytest.mark.parametrize("role", PEOPLE_ROLES)
 def test_a_token_opens_what_its_role_may(
     live: LiveLeague, outside: ssl.SSLContext, door: str, role: Role
 ) -> None:
@@ -138,7 +139,7 @@ def untrusted(live: LiveLeague, directory: Path) -> dict[str, str]:
     now = 1_700_000_000_000_000
 
     def signed(by: Authority, league: str, role: Role, expires: int) -> str:
-        return token_text(Access(league, role, "eve", "00", now, expires), by.sign)
+        return token_text(AccessTokenClaims(league, role, "eve", "00", now, expires), by.sign)
 
     far = now + 10_000 * DAY
     return {

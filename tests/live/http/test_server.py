@@ -13,8 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from hanse.api.records import ErrorAnswer
 from hanse.live.config.league import Address
 from hanse.live.http import server as server_module
-from hanse.live.http.responses import RefusedError, body_of, json_answer
-from hanse.live.http.server import Door, Gathered, PeerProtocol
+from hanse.live.http.responses import RefusedError, json_answer, read_body
+from hanse.live.http.server import BufferedTransport, HttpsServer, PeerProtocol
 from hanse.security.identity import Role
 from tests.security.leagues import PaperLeague
 
@@ -62,13 +62,13 @@ class Caller:
 def play(
     path: Path,
     application: ASGIApp,
-    story: Callable[[Callable[[], Awaitable[Caller]], Door], Awaitable[None]],
+    story: Callable[[Callable[[], Awaitable[Caller]], HttpsServer], Awaitable[None]],
 ) -> None:
     """Open a door for an application, and call at it."""
     league = PaperLeague(path)
 
     async def all_of_it() -> None:
-        door = Door(application, league.credentials(Role.BROKER, "b1"))
+        door = HttpsServer(application, league.credentials(Role.BROKER, "b1"))
         port = await door.listen(Address("127.0.0.1", 0))
         context = league.credentials(Role.VIEWER, "ann").client_context(league.identity(Role.BROKER, "b1"))
         writers: list[asyncio.StreamWriter] = []
@@ -97,9 +97,9 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     request = Request(scope, receive)
     peer = scope["state"]["peer"]
     try:
-        body: Any = await body_of(request, Any) if scope["method"] == "POST" else None
+        body: Any = await read_body(request, Any) if scope["method"] == "POST" else None
     except RefusedError as refused:
-        await refused.answer()(scope, receive, send)
+        await refused.to_response()(scope, receive, send)
         return
     answer = {"path": scope["path"], "query": scope["query_string"].decode(), "body": body, "who": peer.name}
     await json_answer(answer)(scope, receive, send)
@@ -121,7 +121,7 @@ def test_requests_on_one_connection_are_answered_in_order_and_one_at_a_time(tmp_
         under_way -= 1
         await echo(scope, receive, send)
 
-    async def story(call: Callable[[], Awaitable[Caller]], _: Door) -> None:
+    async def story(call: Callable[[], Awaitable[Caller]], _: HttpsServer) -> None:
         caller = await call()
         requests = [
             post(f"/{number}", b"5") + b"5" if number % 2 else GET % b"%d" % number for number in range(9)
@@ -151,7 +151,7 @@ class Plug(asyncio.Transport):
 
 def test_an_answer_that_says_its_length_leaves_in_one_piece_and_a_stream_at_once() -> None:
     plug = Plug()
-    gathered = Gathered(plug)
+    gathered = BufferedTransport(plug)
 
     async def send(message: Message) -> None:
         """As uvicorn does it: the head is one write, and so is every part of a body that is there."""
@@ -164,7 +164,7 @@ def test_an_answer_that_says_its_length_leaves_in_one_piece_and_a_stream_at_once
         """What has left after each message."""
         plug.pieces.clear()
         seen = []
-        told = gathered.gather(send)
+        told = gathered.buffering(send)
         messages: list[Message] = [{"type": "http.response.start", "headers": headers}]
         for message in messages + [{"type": "http.response.body", "body": body} for body in bodies]:
             await told(message)
@@ -181,7 +181,7 @@ def test_a_door_answers_in_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyP
     pieces: list[bytes] = []
     made = PeerProtocol.connection_made
 
-    class Noting(Gathered):
+    class Noting(BufferedTransport):
         """A connection that also keeps what leaves over it, piece by piece."""
 
         def write(self, data: bytes) -> None:
@@ -193,7 +193,7 @@ def test_a_door_answers_in_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(PeerProtocol, "connection_made", connected)
 
-    async def story(call: Callable[[], Awaitable[Caller]], _: Door) -> None:
+    async def story(call: Callable[[], Awaitable[Caller]], _: HttpsServer) -> None:
         caller = await call()
         for number in range(2):
             caller.say(GET % b"%d" % number)
@@ -205,8 +205,8 @@ def test_a_door_answers_in_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_what_is_held_leaves_before_the_connection_closes() -> None:
     plug = Plug()
-    gathered = Gathered(plug)
-    gathered.holds = True
+    gathered = BufferedTransport(plug)
+    gathered.hold_next = True
     gathered.write(b"head")
     gathered.close()
     gathered.close()
@@ -237,7 +237,7 @@ NOT_TAKEN = {
 def test_heads_that_are_not_taken(tmp_path: Path, what: str, before: int) -> None:
     sent, rule = NOT_TAKEN[what]
 
-    async def story(call: Callable[[], Awaitable[Caller]], _: Door) -> None:
+    async def story(call: Callable[[], Awaitable[Caller]], _: HttpsServer) -> None:
         caller = await call()
         for number in range(before):
             caller.say(GET % b"%d" % number)
@@ -263,7 +263,7 @@ def test_heads_that_are_not_taken(tmp_path: Path, what: str, before: int) -> Non
     ids=["headers", "bytes", "version", "coding"],
 )
 def test_heads_at_the_bounds_are_taken(tmp_path: Path, sent: bytes) -> None:
-    async def story(call: Callable[[], Awaitable[Caller]], _: Door) -> None:
+    async def story(call: Callable[[], Awaitable[Caller]], _: HttpsServer) -> None:
         caller = await call()
         caller.say(sent)
         assert (await caller.answer()).status == 200
@@ -275,7 +275,7 @@ def test_a_bad_head_behind_a_request_is_not_the_answer_to_that(tmp_path: Path) -
     async def never(scope: Scope, receive: Receive, send: Send) -> None:
         await asyncio.Event().wait()
 
-    async def story(call: Callable[[], Awaitable[Caller]], _: Door) -> None:
+    async def story(call: Callable[[], Awaitable[Caller]], _: HttpsServer) -> None:
         caller = await call()
         caller.say(GET % b"1", b"GET / HTTP/1.1\r\n\r\n")
         assert await caller.over() == b""
@@ -293,7 +293,7 @@ async def mute(scope: Scope, receive: Receive, send: Send) -> None:
 
 @pytest.mark.parametrize("application", [failing, mute])
 def test_what_nobody_has_thought_of_is_told_as_an_error(tmp_path: Path, application: ASGIApp) -> None:
-    async def story(call: Callable[[], Awaitable[Caller]], _: Door) -> None:
+    async def story(call: Callable[[], Awaitable[Caller]], _: HttpsServer) -> None:
         caller = await call()
         caller.say(GET % b"1")
         said = await caller.answer()
@@ -314,7 +314,7 @@ def test_a_request_under_way_when_the_member_stops_is_told_so(
         asked.set()
         await asyncio.Event().wait()
 
-    async def story(call: Callable[[], Awaitable[Caller]], door: Door) -> None:
+    async def story(call: Callable[[], Awaitable[Caller]], door: HttpsServer) -> None:
         caller = await call()
         caller.say(GET % b"1")
         await asked.wait()
@@ -330,7 +330,7 @@ def test_a_request_under_way_when_the_member_stops_is_told_so(
 def test_a_head_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
     monkeypatch.setattr(server_module, "HEAD_BYTES_MAX", 5_000)
 
-    async def story(call: Callable[[], Awaitable[Caller]], door: Door) -> None:
+    async def story(call: Callable[[], Awaitable[Caller]], door: HttpsServer) -> None:
         caller = await call()
         caller.say(b"GET / HTTP/1.1\r\nhost: door\r\nx: ")
         connections = door._state.connections

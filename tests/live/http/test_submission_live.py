@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hanse.live.http.submission import LUMP_JOBS, LUMPS_AT_ONCE_MAX
+from hanse.live.http.submission import CHUNK_JOBS, CHUNKS_IN_FLIGHT_MAX
 from hanse.security.identity import Role
 from tests.live.harness import LiveLeague
 from tests.live.http.conftest import Said, ask, bearer, nobody
@@ -116,7 +116,7 @@ def test_cancelling_what_is_not_there(live: LiveLeague, ann: dict[str, str]) -> 
 
 
 def test_a_request_of_many_lumps_is_answered_in_its_own_order(live: LiveLeague, ann: dict[str, str]) -> None:
-    many = LUMP_JOBS * (LUMPS_AT_ONCE_MAX + 3) + 7
+    many = CHUNK_JOBS * (CHUNKS_IN_FLIGHT_MAX + 3) + 7
     jobs: list[dict[str, Any]] = [
         {"tenant": "lumps", "name": f"n-{number}", "command": "true"} for number in range(many)
     ]
@@ -127,7 +127,7 @@ def test_a_request_of_many_lumps_is_answered_in_its_own_order(live: LiveLeague, 
     assert len(found) == many
     assert [number for number, result in enumerate(found) if "job" not in result] == [odd]
     assert found[again] == found[0]
-    for number in (0, 1, LUMP_JOBS - 1, LUMP_JOBS, odd - 1, odd + 1, again - 1):
+    for number in (0, 1, CHUNK_JOBS - 1, CHUNK_JOBS, odd - 1, odd + 1, again - 1):
         row = live.broker().ask("GET", f"/v1/jobs/{found[number]['job']}?local=1")["row"]
         assert row["name"] == f"n-{number}"
     assert len({result["job"] for result in found if "job" in result}) == many - 2

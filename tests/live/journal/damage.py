@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hanse.live.journal import CorruptJournal, Journal, history
-from hanse.live.journal.layout import SECTOR, header
+from hanse.live.journal import CorruptJournal, Journal, read_history
+from hanse.live.journal.layout import SECTOR, decode_header
 from hanse.live.journal.survey import Survey
 
 
@@ -51,7 +51,7 @@ def outcome(directory: Path) -> list[bytes] | CorruptJournal:
         assert {**after, "lock": b""} == {**before, "lock": b""}, "a refusal must not change anything"
         return refused
     journal.close()
-    past = history(directory)
+    past = read_history(directory)
     told = [record for _, record in past.records]
     assert told[len(told) - len(recovered.records) :] == recovered.records
     return told
@@ -83,6 +83,6 @@ def flipped(path: Path, bit: int) -> Iterator[None]:
 def committed_bytes(data: bytes) -> int:
     """Where the last block of a segment ends."""
     offset = 0
-    while (head := header(data[offset : offset + SECTOR])) is not None:
+    while (head := decode_header(data[offset : offset + SECTOR])) is not None:
         offset += head.bytes
     return offset

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from hanse.live.journal import Journal, JournalFull, Recovered, history, read
+from hanse.live.journal import Journal, JournalContents, JournalFull, read_history, read_records
 from hanse.live.journal.repair import verify
 
 from .crashing import CrashDisk, PowerCut
@@ -66,7 +66,7 @@ class Crashes(RuleBasedStateMachine):
         )
         self.check(recovered)
 
-    def check(self, found: Recovered) -> None:
+    def check(self, found: JournalContents) -> None:
         count = found.snapshot_position + len(found.records)
         assert count in (self.committed, self.committed + self.in_flight)
         assert self.journal.position == self.journal.durable == count
@@ -76,7 +76,7 @@ class Crashes(RuleBasedStateMachine):
         self.expected, self.committed, self.in_flight = self.expected[:count], count, 0
 
     def check_readers(self) -> None:
-        past = history(self.directory)
+        past = read_history(self.directory)
         if past.snapshot is not None:
             assert past.snapshot == state_after(self.expected[: past.position])
         numbers = list(range(past.position + 1, self.committed + 1))
@@ -196,8 +196,8 @@ class Crashes(RuleBasedStateMachine):
 
     @rule()
     def readers_see_what_is_there(self) -> None:
-        after = max(self.committed - 3, history(self.directory).position)
-        assert list(read(self.directory, after)) == [
+        after = max(self.committed - 3, read_history(self.directory).position)
+        assert list(read_records(self.directory, after)) == [
             (number, self.expected[number - 1]) for number in range(after + 1, self.committed + 1)
         ]
 

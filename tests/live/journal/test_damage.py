@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hanse.live.journal import CorruptJournal, Journal, UnknownFormat, layout, read
+from hanse.live.journal import CorruptJournal, Journal, UnknownFormat, layout, read_records
 from hanse.live.journal.layout import SECTOR
 from hanse.live.journal.repair import verify
-from hanse.live.journal.walk import Link, PatientWalk
+from hanse.live.journal.walk import ChainTip, RetryingWalk
 
 from .damage import committed_bytes, files, flipped, judged, lay_out, outcome, records, small
 
@@ -45,16 +45,16 @@ def test_every_bit_of_a_small_block_is_guarded(tmp_path: Path) -> None:
 
 def test_a_forged_block_with_right_checksums_is_noticed_by_its_hash() -> None:
     whole = {"allocated": 4096, "journal": bytes(16), "previous": bytes(32)}
-    genuine, chain = layout.encode(layout.Kind.RECORDS, 1, [b"mine"], **whole)  # type: ignore[arg-type]
-    forged, _ = layout.encode(layout.Kind.RECORDS, 1, [b"thine"[:4]], **whole)  # type: ignore[arg-type]
+    genuine, chain = layout.encode_block(layout.BlockKind.RECORDS, 1, [b"mine"], **whole)  # type: ignore[arg-type]
+    forged, _ = layout.encode_block(layout.BlockKind.RECORDS, 1, [b"thine"[:4]], **whole)  # type: ignore[arg-type]
     fields = list(layout._HEADER.unpack_from(forged))
     fields[-3] = chain  # the hash of what stood there before
     head = layout._HEADER.pack(*fields)[:-4]
     forged = head + zlib.crc32(head).to_bytes(4, "little") + forged[layout.HEADER_BYTES :]
     for block, payload in ((genuine, True), (forged, False)):
-        found = layout.header(block[:SECTOR])
+        found = layout.decode_header(block[:SECTOR])
         assert found is not None
-        assert (layout.body(block, found) is not None) is payload
+        assert (layout.decode_body(block, found) is not None) is payload
 
 
 def test_what_a_torn_block_leaves_does_not_stand_behind_the_next_one(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_what_a_torn_block_leaves_does_not_stand_behind_the_next_one(tmp_path: P
         file.write(bytes(SECTOR))
     journal, recovered = Journal.open(tmp_path)
     assert recovered.records == [b"one"]
-    assert recovered.cut > 3_000
+    assert recovered.cut_bytes > 3_000
     journal.append(b"two")
     journal.commit()
     journal.close()
@@ -136,10 +136,10 @@ def test_a_forged_record_breaks_the_chain(tmp_path: Path) -> None:
     small(tmp_path / "whole", count=9, group=3)
     whole = files(tmp_path / "whole")
     name = f"{1:020d}.seg"
-    head = layout.header(whole[name][:SECTOR])
+    head = layout.decode_header(whole[name][:SECTOR])
     assert head is not None
-    forged, _ = layout.encode(
-        layout.Kind.RECORDS,
+    forged, _ = layout.encode_block(
+        layout.BlockKind.RECORDS,
         1,
         [b"9", *records(3)[1:]],
         allocated=head.allocated,
@@ -187,7 +187,7 @@ def test_every_torn_last_block_is_cut_and_what_was_before_stays(tmp_path: Path) 
         journal, recovered = Journal.open(tmp_path / "broken")
         last_left = max((sector for sector in range(4) if not missing >> sector & 1), default=-1)
         assert recovered.records == made
-        assert recovered.cut == (last_left + 1) * SECTOR
+        assert recovered.cut_bytes == (last_left + 1) * SECTOR
         journal.append(b"new")
         journal.close()
         assert outcome(tmp_path / "broken") == [*made, b"new"]
@@ -200,7 +200,7 @@ def test_a_tear_before_an_intact_block_is_damage(tmp_path: Path) -> None:
     for name in whole:
         if name.endswith(".seg"):
             offset, last = 0, committed_bytes(whole[name])
-            while (head := layout.header(whole[name][offset : offset + SECTOR])) is not None:
+            while (head := layout.decode_header(whole[name][offset : offset + SECTOR])) is not None:
                 final = offset + head.bytes == last and name == max(n for n in whole if n.endswith(".seg"))
                 for sector in range(offset, offset + head.bytes, SECTOR):
                     torn = whole[name][:sector] + bytes(SECTOR) + whole[name][sector + SECTOR :]
@@ -235,7 +235,7 @@ def test_readers_refuse_damage_too(tmp_path: Path) -> None:
     data[600] ^= 1
     path.write_bytes(bytes(data))
     with pytest.raises(CorruptJournal):
-        list(read(tmp_path))
+        list(read_records(tmp_path))
 
 
 def test_damage_of_many_kinds_is_noticed(tmp_path: Path) -> None:
@@ -315,13 +315,13 @@ def test_a_tear_before_what_a_snapshot_has_seen_is_damage(tmp_path: Path) -> Non
     assert found.last_good == 3
 
 
-def first_blocks(path: Path) -> tuple[list[bytes], Link]:
+def first_blocks(path: Path) -> tuple[list[bytes], ChainTip]:
     """The blocks of a segment as raw bytes, and what its first block continues."""
     data = path.read_bytes()
     blocks, offset = [], 0
-    while (head := layout.header(data[offset : offset + SECTOR])) is not None:
+    while (head := layout.decode_header(data[offset : offset + SECTOR])) is not None:
         blocks.append(data[offset : offset + head.bytes])
-        link = Link(head.journal, 1, layout.genesis(head.journal), 0)
+        link = ChainTip(head.journal, 1, layout.genesis_chain(head.journal), 0)
         offset += head.bytes
     return blocks, link
 
@@ -339,9 +339,9 @@ def test_a_look_that_was_overtaken_by_the_writer_is_no_damage(tmp_path: Path) ->
         path.write_bytes(whole)
         return True
 
-    looks = PatientWalk(path, link, writer)
+    looks = RetryingWalk(path, link, writer)
     assert sum(1 for _ in looks) == len(blocks)
-    assert not looks.damaged
+    assert not looks.is_damaged
 
 
 def test_a_writer_at_work_does_not_excuse_damage_before_intact_blocks(tmp_path: Path) -> None:
@@ -349,9 +349,9 @@ def test_a_writer_at_work_does_not_excuse_damage_before_intact_blocks(tmp_path: 
     path = tmp_path / f"{1:020d}.seg"
     blocks, link = first_blocks(path)
     with flipped(path, (len(blocks[0]) + 200) * 8):
-        looks = PatientWalk(path, link, lambda: True)
+        looks = RetryingWalk(path, link, lambda: True)
         assert sum(1 for _ in looks) == 1
-        assert looks.damaged
+        assert looks.is_damaged
 
 
 def test_half_a_block_at_the_end_is_the_writers_or_damage(tmp_path: Path) -> None:
@@ -363,6 +363,6 @@ def test_half_a_block_at_the_end_is_the_writers_or_damage(tmp_path: Path) -> Non
     data = path.read_bytes()
     path.write_bytes(data[: end - 300] + bytes(len(data) - end + 300))
     for alive in (True, False):
-        looks = PatientWalk(path, link, lambda alive=alive: alive)  # type: ignore[misc]  # bound now, not later
+        looks = RetryingWalk(path, link, lambda alive=alive: alive)  # type: ignore[misc]  # bound now, not later
         assert sum(1 for _ in looks) == len(blocks) - 1
-        assert looks.damaged != alive
+        assert looks.is_damaged != alive

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hanse.live.journal import Journal, JournalFull, read, segments
+from hanse.live.journal import Journal, JournalFull, read_records, segments
 from hanse.live.journal.repair import verify
 from hanse.live.journal.reserve import RESERVE_NAME
 
@@ -74,7 +74,7 @@ def test_a_full_disk_refuses_and_recovers(disk: Path, segment_bytes: int) -> Non
     assert journal.append(b"after") == acknowledged + 1
     assert journal.commit() == acknowledged + 1
     journal.close()
-    assert [number for number, _ in read(directory, acknowledged)] == [acknowledged + 1]
+    assert [number for number, _ in read_records(directory, acknowledged)] == [acknowledged + 1]
 
 
 @pytest.mark.parametrize("segment_bytes", [32 << 10, 16 << 20])
@@ -93,7 +93,7 @@ def test_what_found_no_room_is_written_when_there_is(disk: Path, segment_bytes: 
     journal.append(b"after")
     journal.close()
     assert verify(directory).problem is None
-    kept = [data for _, data in read(directory, 0)]
+    kept = [data for _, data in read_records(directory, 0)]
     assert kept == [record] * (acknowledged + 1) + [b"while full", b"after"]
 
 
@@ -120,7 +120,7 @@ def test_the_reserve_is_the_journals_own_when_somebody_else_fills_the_disk(
     journal.close()
     assert not (directory / RESERVE_NAME).exists()
     assert verify(directory).problem is None
-    assert [data for _, data in read(directory, 0)] == [b"first"] + [record] * (acknowledged - 1)
+    assert [data for _, data in read_records(directory, 0)] == [b"first"] + [record] * (acknowledged - 1)
 
 
 def test_freeing_what_was_asked_for_is_enough(disk: Path) -> None:

@@ -16,8 +16,8 @@ from hanse.live.journal import (
     JournalInUse,
     NotRetained,
     RecordTooLarge,
-    history,
-    read,
+    read_history,
+    read_records,
 )
 from hanse.live.journal.disk import Disk
 from hanse.live.journal.layout import PENDING_BYTES_MAX, RECORD_BYTES_MAX
@@ -42,10 +42,13 @@ def test_records_come_back_in_order_with_their_numbers(tmp_path: Path) -> None:
     journal.close()
     journal, recovered = Journal.open(tmp_path / "new" / "journal", create=False)
     assert recovered.records == records
-    assert (journal.position, journal.durable, recovered.cut) == (5000, 5000, 0)
+    assert (journal.position, journal.durable, recovered.cut_bytes) == (5000, 5000, 0)
     journal.close()
-    assert list(read(tmp_path / "new" / "journal", 4998)) == [(4999, records[4998]), (5000, records[4999])]
-    assert list(read(tmp_path / "new" / "journal", 5000)) == []
+    assert list(read_records(tmp_path / "new" / "journal", 4998)) == [
+        (4999, records[4998]),
+        (5000, records[4999]),
+    ]
+    assert list(read_records(tmp_path / "new" / "journal", 5000)) == []
 
 
 def test_an_empty_commit_writes_nothing(tmp_path: Path) -> None:
@@ -86,9 +89,9 @@ def test_what_was_appended_and_not_committed_is_not_there(tmp_path: Path) -> Non
     journal.append(b"one")
     journal.commit()
     journal.append(b"two")
-    assert [record for _, record in read(tmp_path)] == [b"one"]
+    assert [record for _, record in read_records(tmp_path)] == [b"one"]
     journal.close()
-    assert [record for _, record in read(tmp_path)] == [b"one", b"two"]
+    assert [record for _, record in read_records(tmp_path)] == [b"one", b"two"]
 
 
 def test_a_snapshot_replaces_the_records_it_has_seen(tmp_path: Path) -> None:
@@ -102,7 +105,7 @@ def test_a_snapshot_replaces_the_records_it_has_seen(tmp_path: Path) -> None:
     assert (recovered.snapshot, recovered.snapshot_position) == (b"state after seven", 7)
     assert recovered.records == numbered(10)[7:]
     journal.close()
-    past = history(tmp_path)
+    past = read_history(tmp_path)
     assert (past.snapshot, past.position) == (None, 0)
     assert [record for _, record in past.records] == numbered(10)
 
@@ -153,14 +156,14 @@ def test_too_much_without_a_commit_is_refused_and_can_be_made_good(tmp_path: Pat
     assert journal.commit() == 7
     assert journal.append(record) == 8
     journal.close()
-    assert [number for number, _ in read(tmp_path)] == list(range(1, 9))
+    assert [number for number, _ in read_records(tmp_path)] == list(range(1, 9))
 
 
 def test_there_must_be_a_journal_where_none_may_be_created(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="no journal in"):
         Journal.open(tmp_path, create=False)
     with pytest.raises(JournalError, match="no journal in"):
-        read(tmp_path / "nowhere")
+        read_records(tmp_path / "nowhere")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -215,7 +218,7 @@ def test_one_thread_appends_while_another_commits_and_a_third_reads(tmp_path: Pa
         while not done.is_set():
             begin = max(0, journal.durable - 200)
             try:
-                seen = list(read(tmp_path, begin))
+                seen = list(read_records(tmp_path, begin))
             except NotRetained:
                 continue
             if seen != [(number, records[number - 1]) for number in range(begin + 1, begin + 1 + len(seen))]:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from hanse.live.journal import CorruptJournal, Journal, JournalInUse, history, layout
+from hanse.live.journal import CorruptJournal, Journal, JournalInUse, layout, read_history
 from hanse.live.journal.layout import SECTOR
-from hanse.live.journal.repair import Repaired, repair, verify
-from hanse.live.journal.walk import listing
+from hanse.live.journal.repair import RepairReport, repair, verify
+from hanse.live.journal.walk import list_files
 
 from .crashing import CrashDisk, PowerCut
 from .damage import committed_bytes, files, lay_out, records, small
@@ -38,20 +38,20 @@ def spoil(path: Path, offset: int) -> None:
 
 def block_of(directory: Path, number: int) -> tuple[Path, int, layout.Header]:
     """The file, offset and header of the block that holds a record."""
-    for _, path in listing(directory).segments:
+    for _, path in list_files(directory).segments:
         data = path.read_bytes()
         offset = 0
-        while (head := layout.header(data[offset : offset + SECTOR])) is not None:
+        while (head := layout.decode_header(data[offset : offset + SECTOR])) is not None:
             if head.first <= number < head.first + head.count:
                 return path, offset, head
             offset += head.bytes
     raise AssertionError("no such record")
 
 
-def check_usable(directory: Path, made: list[bytes], report: Repaired) -> None:
+def check_usable(directory: Path, made: list[bytes], report: RepairReport) -> None:
     """What was kept is as it was written, and the journal takes records again."""
     assert verify(directory).problem is None
-    past = history(directory)
+    past = read_history(directory)
     assert list(past.records) == [
         (number, made[number - 1]) for number in range(past.position + 1, report.last + 1)
     ]
@@ -80,7 +80,7 @@ def test_a_sound_journal_is_left_alone(tmp_path: Path) -> None:
     before = files(tmp_path)
     verdict = verify(tmp_path)
     assert (verdict.problem, verdict.records, verdict.snapshots, verdict.torn) == (None, 40, 2, 0)
-    assert verdict.segments == len(listing(tmp_path).segments)
+    assert verdict.segments == len(list_files(tmp_path).segments)
     report = repair(tmp_path)
     assert (report.kept, report.lost, report.moved, report.last) == ((1, 40), None, (), 40)
     assert {**files(tmp_path), "lock": b""} == {**before, "lock": b""}

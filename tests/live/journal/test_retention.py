@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hanse.live.journal import History, Journal, NotRetained, history, read
-from hanse.live.journal.retention import plan
+from hanse.live.journal import History, Journal, NotRetained, read_history, read_records
+from hanse.live.journal.retention import plan_retention
 from hanse.live.journal.survey import Segment
-from hanse.live.journal.walk import listing
+from hanse.live.journal.walk import list_files
 
 from .crashing import CrashDisk, PowerCut
 from .damage import files, lay_out
@@ -36,7 +36,7 @@ def long_journal(directory: Path, retain_bytes: int) -> list[bytes]:
 
 def old_bytes(directory: Path) -> int:
     """Bytes of what the newest snapshot makes superfluous."""
-    found = listing(directory)
+    found = list_files(directory)
     newest = found.snapshots[-1][0]
     segments = [
         path
@@ -48,8 +48,8 @@ def old_bytes(directory: Path) -> int:
 
 def test_without_a_budget_one_older_snapshot_stays_with_all_after_it(tmp_path: Path) -> None:
     made = long_journal(tmp_path, 0)
-    assert [position for position, _ in listing(tmp_path).snapshots] == [270, 300]
-    past = history(tmp_path)
+    assert [position for position, _ in list_files(tmp_path).snapshots] == [270, 300]
+    past = read_history(tmp_path)
     assert (past.snapshot, past.position) == (state(270), 270)
     assert list(past.records) == [(number, made[number - 1]) for number in range(271, 301)]
 
@@ -57,7 +57,7 @@ def test_without_a_budget_one_older_snapshot_stays_with_all_after_it(tmp_path: P
 def test_the_budget_is_used_and_kept(tmp_path: Path) -> None:
     made = long_journal(tmp_path, 60_000)
     assert 30_000 < old_bytes(tmp_path) <= 60_000
-    past = history(tmp_path)
+    past = read_history(tmp_path)
     assert 0 < past.position < 270
     assert past.snapshot == state(past.position)
     assert [record for _, record in past.records] == made[past.position :]
@@ -65,19 +65,19 @@ def test_the_budget_is_used_and_kept(tmp_path: Path) -> None:
 
 def test_with_a_large_budget_everything_stays(tmp_path: Path) -> None:
     made = long_journal(tmp_path, 1 << 30)
-    past = history(tmp_path)
+    past = read_history(tmp_path)
     assert (past.snapshot, past.position) == (None, 0)
     assert [record for _, record in past.records] == made
-    assert len(listing(tmp_path).snapshots) == 10
+    assert len(list_files(tmp_path).snapshots) == 10
 
 
 def test_what_is_no_longer_there_is_refused_by_number(tmp_path: Path) -> None:
     made = long_journal(tmp_path, 0)
-    oldest = listing(tmp_path).segments[0][0]
+    oldest = list_files(tmp_path).segments[0][0]
     with pytest.raises(NotRetained) as told:
-        read(tmp_path, oldest - 2)
+        read_records(tmp_path, oldest - 2)
     assert told.value.oldest == oldest
-    assert next(read(tmp_path, oldest - 1)) == (oldest, made[oldest - 1])
+    assert next(read_records(tmp_path, oldest - 1)) == (oldest, made[oldest - 1])
 
 
 def test_retention_goes_on_after_a_restart(tmp_path: Path) -> None:
@@ -90,13 +90,13 @@ def test_retention_goes_on_after_a_restart(tmp_path: Path) -> None:
         journal.commit()
         journal.snapshot(position, state(position))
         journal.close()
-    assert [position for position, _ in listing(tmp_path).snapshots] == [302, 303]
+    assert [position for position, _ in list_files(tmp_path).snapshots] == [302, 303]
 
 
 def history_after_opening(directory: Path) -> History:
     journal, _ = Journal.open(directory)
     journal.close()
-    return history(directory)
+    return read_history(directory)
 
 
 def test_an_interrupted_drop_is_finished_by_the_next_opening(tmp_path: Path) -> None:
@@ -125,11 +125,11 @@ def test_an_interrupted_drop_is_finished_by_the_next_opening(tmp_path: Path) -> 
         journal, recovered = Journal.open(tmp_path / "cut")
         assert (recovered.snapshot, recovered.snapshot_position) == (state(300), 300)
         journal.close()
-        past = history(tmp_path / "cut")
+        past = read_history(tmp_path / "cut")
         assert [record for _, record in past.records] == made[past.position :]
         fuse += 1
     assert fuse > 20
-    assert [position for position, _ in listing(tmp_path / "cut").snapshots] == [270, 300]
+    assert [position for position, _ in list_files(tmp_path / "cut").snapshots] == [270, 300]
 
 
 @given(
@@ -146,7 +146,7 @@ def test_the_plan_always_leaves_a_way_back(gaps: list[int], size: int, taken: li
     segments = [Segment(first, b"%d" % first, 1) for first in firsts]
     durable = firsts[-1] + 3
     snapshots = {position: size for position in sorted(taken) if position <= durable}
-    kept = plan(segments, [size] * len(segments), snapshots, durable, retain)
+    kept = plan_retention(segments, [size] * len(segments), snapshots, durable, retain)
     left = [position for position in snapshots if position not in kept.snapshots]
     assert kept.floor.segment == segments[kept.segments].first
     older = [position for position in left if position < durable]

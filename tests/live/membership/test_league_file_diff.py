@@ -3,10 +3,15 @@
 import msgspec
 import pytest
 
-from hanse.live.config.league import League
-from hanse.live.config.league_file import league_from_data, parse, text_of
-from hanse.live.http.league_file_api import numbered
-from hanse.live.membership.league_file_diff import change_problem, describe, newly_retired, with_retired
+from hanse.live.config.league import LeagueConfig
+from hanse.live.config.league_file import league_from_data, league_to_text, parse
+from hanse.live.http.league_file_api import next_version_text
+from hanse.live.membership.league_file_diff import (
+    change_problem,
+    describe_changes,
+    find_newly_retired,
+    retire_member,
+)
 
 TEXT = """# the league of the harbour
 league: hansa
@@ -19,7 +24,7 @@ clusters:
 WEST = '  - {name: west, address: "10.0.0.4:1", door: "10.0.0.4:2", nodes: [{cpus: 4}]}\n'
 
 
-def league(text: str = TEXT) -> League:
+def league(text: str = TEXT) -> LeagueConfig:
     return parse(text.encode(), "the test's file")
 
 
@@ -41,44 +46,44 @@ def test_what_may_follow(text: str, problem: str) -> None:
 
 
 def test_who_has_retired_does_not_come_back() -> None:
-    gone = with_retired(league(TEXT + WEST), "west")
+    gone = retire_member(league(TEXT + WEST), "west")
     assert gone is not None
     assert change_problem(league(TEXT + WEST), gone) == ""
     assert change_problem(gone, league(TEXT + WEST)).startswith("west was retired")
-    assert newly_retired(league(TEXT + WEST), gone) == ["west"]
+    assert find_newly_retired(league(TEXT + WEST), gone) == ["west"]
     assert gone.is_retired("west")
     assert [entry.name for entry in gone.serving_clusters] == ["north"]
-    assert with_retired(gone, "nobody") is None
+    assert retire_member(gone, "nobody") is None
     assert league_from_data({}) != gone
 
 
 def test_a_change_is_told_in_sentences() -> None:
     new = league(TEXT.replace("10.0.0.2:2", "10.0.0.2:9").replace("cpus: 4", "cpus: 8") + WEST)
-    assert describe(league(), new) == [
+    assert describe_changes(league(), new) == [
         "The broker b2 changes: door.",
         "The cluster north changes: nodes.",
         "The cluster west is new.",
     ]
-    assert describe(new, new) == []
+    assert describe_changes(new, new) == []
 
 
 def test_a_new_number_keeps_the_comments() -> None:
-    first = numbered(TEXT, league(), league())
+    first = next_version_text(TEXT, league(), league())
     assert first == "version: 1\n" + TEXT
-    second = numbered(first, league(first), league(first))
+    second = next_version_text(first, league(first), league(first))
     assert second == "version: 2\n" + TEXT
     assert league(second) == msgspec.structs.replace(league(), version=2)
 
 
 def test_a_newcomer_is_on_record_with_the_version_in_which_it_joined() -> None:
-    first = numbered(TEXT + WEST, league(), league(TEXT + WEST))
+    first = next_version_text(TEXT + WEST, league(), league(TEXT + WEST))
     assert first == "version: 1\njoined: {west: 1}\n" + TEXT + WEST
     config = league(first).broker_config("b1")
     assert (config.version, config.brokers_since, config.clusters_since) == (1, (0, 0), (0, 1))
     forged = first.replace("west: 1", "west: 7")
-    second = numbered(forged, league(first), league(forged))
+    second = next_version_text(forged, league(first), league(forged))
     assert second.startswith("version: 2\njoined: {west: 1}\n"), "what is on record counts, not what is sent"
-    assert league(text_of(league(second))) == league(second)
+    assert league(league_to_text(league(second))) == league(second)
     wrong = league_from_data({"brokers": [], "clusters": [], "joined": {"west": "soon"}})
     assert isinstance(wrong, tuple)
     assert "joined" in [problem.field for problem in wrong]
@@ -86,6 +91,6 @@ def test_a_newcomer_is_on_record_with_the_version_in_which_it_joined() -> None:
 
 def test_a_file_that_cannot_be_numbered_by_a_line_is_written_anew() -> None:
     flow = "{league: hansa, version: 3, brokers: [{name: b1}], clusters: [{name: north, nodes: [{cpus: 1}]}]}"
-    found = numbered(flow, league(flow), league(flow))
+    found = next_version_text(flow, league(flow), league(flow))
     assert league(found) == msgspec.structs.replace(league(flow), version=4)
-    assert league(text_of(league(found))) == league(found)
+    assert league(league_to_text(league(found))) == league(found)

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import msgspec
 
 from hanse.cli.embedded.league_setup import certify
-from hanse.live.config.league import ClusterEntry, League
-from hanse.live.config.league_file import load, text_of
+from hanse.live.config.league import ClusterEntry, LeagueConfig
+from hanse.live.config.league_file import league_to_text, load
 from hanse.security.certificate_authority import Authority
 from hanse.security.identity import Role
 from tests.live.harness import Door, LiveLeague, open_directory, running
@@ -34,7 +34,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)  # there is nothing to await
 
 
-def with_west(live: LiveLeague) -> League:
+def with_west(live: LiveLeague) -> LeagueConfig:
     """The league as its home has it now, and a cluster more."""
     known = load(live.home.league_file)
     first = known.clusters[0]
@@ -106,7 +106,7 @@ def test_a_cluster_comes_and_another_goes_while_jobs_run() -> None:
     with open_directory() as directory, running(directory / "home", LEAGUE) as live:
         with load_on(live) as jobs:
             wanted = with_west(live)
-            answer = live.broker("b2").ask("POST", "/v1/league/file", {"text": text_of(wanted)})
+            answer = live.broker("b2").ask("POST", "/v1/league/file", {"text": league_to_text(wanted)})
             assert (answer["version"], answer["changes"]) == (1, ["The cluster west is new."])
             assert set(answer["untold"]) <= {"west"}
             live.league = load(live.home.league_file)
@@ -138,7 +138,7 @@ def retired(live: LiveLeague, name: str) -> str:
     gone = tuple(
         msgspec.structs.replace(one, retired=True) if one.name == name else one for one in known.clusters
     )
-    return text_of(msgspec.structs.replace(known, clusters=gone))
+    return league_to_text(msgspec.structs.replace(known, clusters=gone))
 
 
 def tried(live: LiveLeague, name: str) -> int:
@@ -154,7 +154,7 @@ def test_the_same_change_asked_for_at_every_broker_is_made_once() -> None:
     with open_directory() as directory, running(directory / "home", LEAGUE) as live:
         known = load(live.home.league_file)
         policy = msgspec.structs.replace(known.policy, order="fifo")
-        text = text_of(msgspec.structs.replace(known, policy=policy))
+        text = league_to_text(msgspec.structs.replace(known, policy=policy))
         answers = [live.broker(name).raw("POST", "/v1/league/file", {"text": text}) for name in BROKERS]
         assert [status for status, _ in answers] == [200, 200, 200], answers
         assert [msgspec.json.decode(body)["version"] for _, body in answers] == [1, 1, 1]
@@ -173,7 +173,7 @@ def test_of_two_changes_at_once_one_is_made_and_the_other_refused() -> None:
 
         def change(broker: str, order: str) -> None:
             policy = msgspec.structs.replace(known.policy, order=order)
-            text = text_of(msgspec.structs.replace(known, policy=policy))
+            text = league_to_text(msgspec.structs.replace(known, policy=policy))
             answers[broker] = live.broker(broker).raw("POST", "/v1/league/file", {"text": text})
 
         wishes = {"b1": "fifo", "b2": "short-first"}
@@ -208,12 +208,12 @@ def test_a_league_changes_while_one_broker_is_away_and_tells_it_when_it_is_back(
             live.kill("b3")
             known = load(live.home.league_file)
             policy = msgspec.structs.replace(known.policy, order="fifo")
-            text = text_of(msgspec.structs.replace(known, policy=policy))
+            text = league_to_text(msgspec.structs.replace(known, policy=policy))
             answer = live.broker("b1").ask("POST", "/v1/league/file", {"text": text})
             assert answer["version"] == 1
             assert answer["untold"] == ["b3"]
             live.kill("b2")
-            again = text_of(load(live.home.league_file))
+            again = league_to_text(load(live.home.league_file))
             wish = {"text": again.replace("fifo", "fewest-remaining")}
             until(lambda: b"a majority of the 3 brokers must agree" in refused(live, wish), "b1 asks in vain")
             live.start("b2", "b3")

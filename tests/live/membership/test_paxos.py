@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hanse.live.membership.paxos import Acceptor, Question, Reply, Tally, Vote
+from hanse.live.membership.paxos import Acceptor, Vote, VoteCount, VoteReply, VoteRequest
 
 BROKERS = ("b1", "b2", "b3")
 
@@ -21,7 +21,7 @@ class Broker:
     def _keep(self, vote: Vote) -> None:
         self.disk = vote
 
-    def answer(self, question: Question) -> Reply:
+    def answer(self, question: VoteRequest) -> VoteReply:
         return self.acceptor.answer(question, 4)
 
 
@@ -36,20 +36,20 @@ class Proposer:
         self.chosen: str | None = None
 
     def step(self, reached: list[int]) -> None:
-        tally = Tally(len(self.brokers))
+        tally = VoteCount(len(self.brokers))
         if self.promised is None:
             self.round += 1
-        question = Question(5, (self.round, self.name), self.promised or "")
+        question = VoteRequest(5, (self.round, self.name), self.promised or "")
         for index in reached:
             tally.add(self.brokers[index].answer(question))
         if self.promised is None:
             if tally.is_won:
-                self.promised = tally.must_propose or self.text
+                self.promised = tally.text_to_propose or self.text
         else:
             if tally.is_won:
                 self.chosen = self.promised
             self.promised = None
-        self.round = max(self.round, tally.highest[0])
+        self.round = max(self.round, tally.highest_ballot[0])
 
 
 STEPS = st.lists(
@@ -89,17 +89,17 @@ def test_a_round_that_reaches_a_majority_is_won_and_a_smaller_one_is_not() -> No
 def test_a_broker_votes_on_the_version_behind_its_own_alone() -> None:
     broker = Broker()
     for version in (4, 6):
-        reply = broker.answer(Question(version, (1, "b1")))
+        reply = broker.answer(VoteRequest(version, (1, "b1")))
         assert (reply.agreed, reply.current) == (False, 4)
     assert broker.disk == Vote(0)
-    assert broker.answer(Question(5, (1, "b1"))).agreed
+    assert broker.answer(VoteRequest(5, (1, "b1"))).agreed
 
 
 def test_a_promise_outlives_the_broker() -> None:
     broker = Broker()
-    assert broker.answer(Question(5, (7, "b2"))).agreed
+    assert broker.answer(VoteRequest(5, (7, "b2"))).agreed
     broker.start()
-    assert not broker.answer(Question(5, (6, "b3"))).agreed
-    assert not broker.answer(Question(5, (7, "b1"), "text")).agreed
-    assert broker.answer(Question(5, (7, "b2"), "text")).agreed
+    assert not broker.answer(VoteRequest(5, (6, "b3"))).agreed
+    assert not broker.answer(VoteRequest(5, (7, "b1"), "text")).agreed
+    assert broker.answer(VoteRequest(5, (7, "b2"), "text")).agreed
     assert broker.disk.text == "text"

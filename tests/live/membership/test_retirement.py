@@ -4,11 +4,11 @@ import asyncio
 from typing import cast
 
 from hanse.api.league_records import FileStanding
-from hanse.live.config.league import League
+from hanse.live.config.league import LeagueConfig
 from hanse.live.config.league_file import parse
 from hanse.live.membership import retirement
-from hanse.live.membership.membership import Membership
-from hanse.live.membership.retirement import broker_problem, cluster_problem
+from hanse.live.membership.membership import LeagueFileSync
+from hanse.live.membership.retirement import broker_retirement_problem, cluster_retirement_problem
 
 TEXT = """
 league: hansa
@@ -24,7 +24,7 @@ class Told:
     """Answers of members; one without an answer is away."""
 
     def __init__(self, **answers: FileStanding) -> None:
-        self.known: League = parse(TEXT.encode(), "the file")
+        self.known: LeagueConfig = parse(TEXT.encode(), "the file")
         self.answers = answers
         self.standing = FileStanding(0, "", running=1)
 
@@ -39,8 +39,8 @@ def standing(running: int = 0, **estates: int) -> FileStanding:
 
 
 def problem(name: str, is_open: bool = False, **answers: FileStanding) -> str:
-    told = cast(Membership, Told(**answers))
-    return asyncio.run(cluster_problem(told, name, lambda _: is_open))
+    told = cast(LeagueFileSync, Told(**answers))
+    return asyncio.run(cluster_retirement_problem(told, name, lambda _: is_open))
 
 
 def test_a_cluster_that_is_needed_stays() -> None:
@@ -61,16 +61,16 @@ def test_a_cluster_that_alone_knows_an_heir_stays() -> None:
 
 
 def test_a_broker_that_has_told_all_or_is_away_may_go() -> None:
-    told = cast(Membership, Told(b2=standing()))
-    assert asyncio.run(broker_problem(told, "b2", False)) == ""
-    assert asyncio.run(broker_problem(told, "b3", False)) == "", "its heirs have what they have"
+    told = cast(LeagueFileSync, Told(b2=standing()))
+    assert asyncio.run(broker_retirement_problem(told, "b2", False)) == ""
+    assert asyncio.run(broker_retirement_problem(told, "b3", False)) == "", "its heirs have what they have"
 
 
 def test_a_broker_is_given_time_to_tell() -> None:
     told = Told(b2=standing(7))
 
     async def story() -> str:
-        asking = asyncio.create_task(broker_problem(cast(Membership, told), "b2", False))
+        asking = asyncio.create_task(broker_retirement_problem(cast(LeagueFileSync, told), "b2", False))
         await asyncio.sleep(0)
         told.answers["b2"] = standing()
         return await asking
@@ -80,11 +80,11 @@ def test_a_broker_is_given_time_to_tell() -> None:
 
 def test_a_broker_with_jobs_that_nobody_has_stays() -> None:
     told = Told(b2=standing(7))
-    before, retirement.TELL_SECONDS = retirement.TELL_SECONDS, 0.0  # type: ignore[misc]
+    before, retirement.REPLICATION_WAIT_SECONDS = retirement.REPLICATION_WAIT_SECONDS, 0.0  # type: ignore[misc]
     try:
-        found = asyncio.run(broker_problem(cast(Membership, told), "b2", False))
-        own = asyncio.run(broker_problem(cast(Membership, told), "b1", True))
+        found = asyncio.run(broker_retirement_problem(cast(LeagueFileSync, told), "b2", False))
+        own = asyncio.run(broker_retirement_problem(cast(LeagueFileSync, told), "b1", True))
     finally:
-        retirement.TELL_SECONDS = before  # type: ignore[misc]
+        retirement.REPLICATION_WAIT_SECONDS = before  # type: ignore[misc]
     assert found == "7 jobs and messages of b2 have no copy at another broker yet"
     assert own == "1 jobs and messages of b1 have no copy at another broker yet"

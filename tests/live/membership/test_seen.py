@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import cast
 
 from hanse.api.league_records import FileStanding
-from hanse.live.config.league import League
+from hanse.live.config.league import LeagueConfig
 from hanse.live.config.league_file import parse
 from hanse.live.membership import fencing
-from hanse.live.membership.membership import Host, Membership
-from hanse.live.telemetry.member_metrics import Daemonic, MemberWatch
+from hanse.live.membership.membership import LeagueFileHost, LeagueFileSync
+from hanse.live.telemetry.member_metrics import MemberMetrics, ObservedDaemon
 from hanse.live.telemetry.prometheus_text import render
 from hanse.security.credentials import Credentials
 from hanse.security.identity import Identity, Role
@@ -29,7 +29,7 @@ class Member:
     def __init__(self, home: Path) -> None:
         (home / "league.yaml").write_text(TEXT, encoding="utf-8")
         self.home = home
-        self.league: League = parse(TEXT.encode(), "the file")
+        self.league: LeagueConfig = parse(TEXT.encode(), "the file")
         self.identity = Identity("hansa", Role.BROKER, "b1")
         self.credentials = Credentials(home / "b1")
         self.counted: list[str] = []
@@ -43,29 +43,31 @@ class Member:
 
 def test_members_with_another_file_and_fenced_ones_are_shown(tmp_path: Path) -> None:
     async def story() -> None:
-        own = Membership(cast(Host, Member(tmp_path)), lambda _: "")
-        watch = MemberWatch(cast(Daemonic, None))
-        watch.league_file = own.seen
-        assert own.seen() == (3, [], [])
-        own.compare("b2", FileStanding(3, own.standing.digest))
-        own.compare("north", FileStanding(3, "another"))
+        own = LeagueFileSync(cast(LeagueFileHost, Member(tmp_path)), lambda _: "")
+        watch = MemberMetrics(cast(ObservedDaemon, None))
+        watch.league_file_state = own.monitoring_summary
+        assert own.monitoring_summary() == (3, [], [])
+        own.record_standing("b2", FileStanding(3, own.standing.digest))
+        own.record_standing("north", FileStanding(3, "another"))
         for name in ("b2", "north", "south"):
-            own.fences.add(name, f"{name} lost records")
-        assert own.seen() == (3, ["north"], ["b2", "north"]), "who has retired may be as it likes"
-        assert own.told()["fenced"] == {"b2": "b2 lost records", "north": "north lost records"}
+            own.fenced_members.add(name, f"{name} lost records")
+        assert own.monitoring_summary() == (3, ["north"], ["b2", "north"]), (
+            "who has retired may be as it likes"
+        )
+        assert own.summary()["fenced"] == {"b2": "b2 lost records", "north": "north lost records"}
         found = samples_of(render(watch._membership_families()))
         assert total(found, "hanse_league_file_version") == 3
         assert total(found, "hanse_league_file_differs", member="north") == 1
         assert total(found, "hanse_member_fenced") == 2
-        own.compare("north", FileStanding(3, own.standing.digest))
-        assert own.seen() == (3, [], ["b2"]), "who takes part is not fenced"
+        own.record_standing("north", FileStanding(3, own.standing.digest))
+        assert own.monitoring_summary() == (3, [], ["b2"]), "who takes part is not fenced"
 
     asyncio.run(story())
 
 
 def test_a_fence_is_forgotten_unless_it_is_told_again(tmp_path: Path) -> None:
     async def story() -> list[str]:
-        fences = fencing.Fences()
+        fences = fencing.FencedMembers()
         fences.add("north")
         before, fencing.FENCE_SECONDS = fencing.FENCE_SECONDS, 0.0  # type: ignore[misc]
         try:

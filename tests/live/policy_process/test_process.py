@@ -11,7 +11,7 @@ import pytest
 
 from hanse.live.policy_process import host
 from hanse.live.policy_process.host import PolicyProcess
-from hanse.live.policy_process.process import FRAME_BYTES_MAX, frame
+from hanse.live.policy_process.process import FRAME_BYTES_MAX, encode_frame
 from hanse.model.advice import Advice, AdviceRequest, ClusterCapacity, SizeEstimate, WaitingGroup
 from hanse.model.effects import RequestAdvice
 from hanse.model.ids import SECOND, JobId
@@ -144,7 +144,7 @@ def test_nonsense_is_refused_and_the_process_ended(answer: str) -> None:
 
 
 def test_a_program_that_is_not_there_fails_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "PAUSE_FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(host, "PAUSE_SECONDS_FIRST", 0.01)
 
     async def scene(bench: Bench) -> None:
         bench.host.ask(question(1))
@@ -156,8 +156,8 @@ def test_a_program_that_is_not_there_fails_nobody(monkeypatch: pytest.MonkeyPatc
 def test_a_question_that_is_too_long_is_dropped() -> None:
     groups = tuple(WaitingGroup(JobId(n), 0, 1, 0, SIZES * 3_000, (0,)) for n in range(20))
     long = RequestAdvice(1, AdviceRequest((ROOM,), groups, ()))
-    assert frame(long) == b""
-    assert len(frame(question(1))) < FRAME_BYTES_MAX
+    assert encode_frame(long) == b""
+    assert len(encode_frame(question(1))) < FRAME_BYTES_MAX
 
     async def scene(bench: Bench) -> None:
         await bench.until("policy_process_started")

@@ -17,15 +17,15 @@ from hanse.core.broker.job_table import JobRecord
 from hanse.core.broker.state import decode_state
 from hanse.core.config import BrokerConfig
 from hanse.core.machine import Machine
-from hanse.live.readmodel.bootstrap import STATES
-from hanse.live.readmodel.read_model import Reads
+from hanse.live.readmodel.bootstrap import STATE_OF_CODE
+from hanse.live.readmodel.read_model import ReadModel
 from hanse.model.effects import Effect, JobSettled
 from hanse.model.events import Event
 from hanse.model.ids import JobId, job_text
-from hanse.sim.chaos import Trial
-from hanse.sim.league import Factories, Policies
+from hanse.sim.chaos import SeedRun
+from hanse.sim.league import LeagueFactories, PolicyNames
 from hanse.sim.process import Process
-from hanse.sim.shipped_league import standard_factories
+from hanse.sim.shipped_league import shipped_factories
 from hanse.sim.world import Violation
 from tests.core.wired import Wired
 
@@ -40,7 +40,7 @@ class Told(Wired):
     def __init__(self, directory: Path, *arguments: Any, **rest: Any) -> None:
         self.directory = directory
         self.history: dict[str, list[Step]] = {}
-        self.reads: dict[str, Reads] = {}
+        self.reads: dict[str, ReadModel] = {}
         super().__init__(*arguments, **rest)
 
     def give(self, name: str, event: Event) -> list[Effect]:
@@ -51,10 +51,10 @@ class Told(Wired):
             steps.append((len(steps) + 1, event, list(commands)))
         return commands
 
-    def ask(self, name: str = "b1") -> Reads:
+    def ask(self, name: str = "b1") -> ReadModel:
         """A broker's read models, up to date."""
         if name not in self.reads:
-            self.reads[name] = Reads(self.directory / f"{name}.sqlite", name)
+            self.reads[name] = ReadModel(self.directory / f"{name}.sqlite", name)
         reads = self.reads[name]
         reads.apply(self.history[name][reads.applied :], EPOCH + self.now)
         return reads
@@ -74,7 +74,7 @@ class Told(Wired):
 # --- comparison --------------------------------------------------------------------------------------------
 
 
-def disagreements(reads: Reads, machine: Machine) -> list[str]:
+def disagreements(reads: ReadModel, machine: Machine) -> list[str]:
     """Where the read models say something else than the broker holds."""
     state = decode_state(machine.dump())
     unknown = {
@@ -87,8 +87,8 @@ def disagreements(reads: Reads, machine: Machine) -> list[str]:
     for estate, ward in state.standby_shards.items():
         for job in ward.jobs:
             detail = reads.job(job)
-            kept = reads._projector.live.get(job) if reads._projector is not None else None
-            if kept is None or kept.estate != estate:
+            kept = reads._projector.live_jobs.get(job) if reads._projector is not None else None
+            if kept is None or kept.shard != estate:
                 continue  # an outdated copy: the job has joined another estate since, and may have ended
             if detail is None or detail.row.owner != ward.owner:
                 found.append(f"{job_text(job)} of {estate} is not shown as {ward.owner}'s")
@@ -105,7 +105,7 @@ def _clusters(machine: Machine) -> Iterator[str]:
     yield from machine.config.clusters
 
 
-def _compare(reads: Reads, record: JobRecord, unknown: set[int], clusters: tuple[str, ...]) -> list[str]:
+def _compare(reads: ReadModel, record: JobRecord, unknown: set[int], clusters: tuple[str, ...]) -> list[str]:
     """One job. What has ended and is not yet made known may still be shown as before."""
     name = job_text(record.id)
     detail = reads.job(record.id)
@@ -119,7 +119,7 @@ def _compare(reads: Reads, record: JobRecord, unknown: set[int], clusters: tuple
     for row, code, attempt, place in zip(rows, record.state, record.attempt, record.place, strict=True):
         counted[row.state] += 1
         task = record.id << 20 | row.index
-        said, held = STATE_NAMES.index(row.state), STATES[code]
+        said, held = STATE_NAMES.index(row.state), STATE_OF_CODE[code]
         secret = held >= SUCCEEDED and task in unknown and said < SUCCEEDED
         adopted = said == RUNNING and held == PLACED and row.started is None
         cut = record.cancelled and held <= QUEUED and said == CANCELLED  # the broker ends it in slices
@@ -165,7 +165,7 @@ class Chronicle(Process):
     def whole(self) -> list[Event]:
         """Every event on record."""
         events = [*getattr(self, "past", []), *self.journal]
-        return events[: len(events) - len(self.unsafe)]
+        return events[: len(events) - len(self.uncommitted)]
 
 
 class Past(msgspec.Struct):
@@ -183,13 +183,13 @@ class Past(msgspec.Struct):
 
 def trial(seed: int) -> list[Past]:
     """The histories of all brokers of a simulated league, with its faults."""
-    standard = standard_factories()
+    standard = shipped_factories()
 
-    def broker(config: BrokerConfig, policies: Policies) -> Machine:
+    def broker(config: BrokerConfig, policies: PolicyNames) -> Machine:
         return standard.broker(msgspec.structs.replace(config, decisions=True), policies)
 
-    factories = Factories(broker, standard.warden, standard.runner, Chronicle)
-    run = Trial(seed, factories)
+    factories = LeagueFactories(broker, standard.warden, standard.runner, Chronicle)
+    run = SeedRun(seed, factories)
     with suppress(Violation):  # another test's business: a history is a history
         run.run()
     histories = []

@@ -8,8 +8,15 @@ import msgspec
 import pytest
 
 from hanse.api.rows import DecisionRow, GroupDetail, JobDetail, JobRow
-from hanse.live.readmodel.cluster_facts import ClusterFacts, NodeFacts, Standing, judge, listed, size_text
-from hanse.live.readmodel.explanation import EndCount, TaskSummary, code_text, why
+from hanse.live.readmodel.cluster_facts import (
+    FitStatus,
+    ObservedCluster,
+    ObservedNode,
+    assess_fit,
+    join_words,
+    size_text,
+)
+from hanse.live.readmodel.explanation import EndCount, TaskSummary, code_text, explain
 from hanse.model.constraints import Is
 from hanse.model.decision import DecisionKind
 from hanse.model.ids import SECOND
@@ -25,16 +32,16 @@ TWO = 1_700_000_000 * SECOND - (1_700_000_000 % 86_400) * SECOND + (14 * 3_600 +
 ASK = Resources(cpu=4_000, memory=8 * GIB)
 
 
-def one_node(cpu: int, free: int, **rest: object) -> NodeFacts:
-    return NodeFacts(
+def one_node(cpu: int, free: int, **rest: object) -> ObservedNode:
+    return ObservedNode(
         Resources(cpu=cpu, memory=64 * GIB),
         Resources(cpu=free, memory=64 * GIB),
         **rest,  # type: ignore[arg-type]
     )
 
 
-NORTH = ClusterFacts("north", (one_node(8_000, 2_000), one_node(8_000, 1_000)), seen=0.1)
-SOUTH = ClusterFacts("south", (one_node(8_000, 8_000),), draining=True, seen=0.2)
+NORTH = ObservedCluster("north", (one_node(8_000, 2_000), one_node(8_000, 1_000)), seen=0.1)
+SOUTH = ObservedCluster("south", (one_node(8_000, 8_000),), draining=True, seen=0.2)
 
 
 def detail_of(spec: JobSpec, *states: dict[str, int], **rest: object) -> JobDetail:
@@ -79,7 +86,7 @@ def test_some_run_and_some_wait_because_every_cluster_is_full_or_closed() -> Non
     spec = JobSpec((TaskGroup(count=10, ask=ASK),))
     detail = detail_of(spec, {"running": 3, "queued": 7})
     summary = TaskSummary(running=(("main", "north", 2), ("main", "south", 1)))
-    assert why(detail, summary, [WAITING], (NORTH, SOUTH)) == [
+    assert explain(detail, summary, [WAITING], (NORTH, SOUTH)) == [
         (
             "3 of 10 tasks run in north (2) and south (1); 7 wait since 14:02:11 because no cluster has"
             " 4 CPUs and 8 GiB free on one node: the best node of north has 2 CPUs free,"
@@ -91,17 +98,17 @@ def test_some_run_and_some_wait_because_every_cluster_is_full_or_closed() -> Non
 
 def test_one_task_is_spoken_of_as_one() -> None:
     spec = JobSpec((TaskGroup(ask=ASK),))
-    assert why(detail_of(spec, {"queued": 1}), TaskSummary(), [WAITING], (NORTH,))[0] == (
+    assert explain(detail_of(spec, {"queued": 1}), TaskSummary(), [WAITING], (NORTH,))[0] == (
         "The task waits since 14:02:11 because no cluster has 4 CPUs and 8 GiB free on one node:"
         " the best node of north has 2 CPUs free."
     )
     running = TaskSummary(running=(("main", "north", 1),))
-    assert why(detail_of(spec, {"running": 1}), running, [], ()) == ["The task runs in north."]
+    assert explain(detail_of(spec, {"running": 1}), running, [], ()) == ["The task runs in north."]
 
 
 def test_what_has_room_now_is_not_given_as_a_reason_to_wait() -> None:
     spec = JobSpec((TaskGroup(count=2, ask=Resources(cpu=1_000)),))
-    sentences = why(detail_of(spec, {"queued": 2}), TaskSummary(), [WAITING], (NORTH,))
+    sentences = explain(detail_of(spec, {"queued": 2}), TaskSummary(), [WAITING], (NORTH,))
     assert sentences == [
         (
             "All 2 tasks wait since 14:02:11; latest reason: no room in any cluster's view. By the latest"
@@ -112,18 +119,18 @@ def test_what_has_room_now_is_not_given_as_a_reason_to_wait() -> None:
 
 def test_without_facts_only_the_recorded_word_is_repeated() -> None:
     spec = JobSpec((TaskGroup(),))
-    assert why(detail_of(spec, {"queued": 1}), TaskSummary(), [WAITING], ()) == [
+    assert explain(detail_of(spec, {"queued": 1}), TaskSummary(), [WAITING], ()) == [
         "The task waits since 14:02:11; latest reason: no room in any cluster's view."
     ]
-    assert why(detail_of(spec, {"queued": 1}), TaskSummary(), [], ()) == ["The task waits."]
+    assert explain(detail_of(spec, {"queued": 1}), TaskSummary(), [], ()) == ["The task waits."]
 
 
 def test_what_never_fits_says_what_the_user_can_do() -> None:
     spec = JobSpec(
         (TaskGroup(ask=Resources(cpu=16_000), where=Is("zone", "a")),), clusters_forbidden=("south",)
     )
-    west = ClusterFacts("west", (one_node(8_000, 8_000, attributes=(("zone", "a"),)),))
-    sentences = why(detail_of(spec, {"queued": 1}), TaskSummary(), [WAITING], (NORTH, SOUTH, west))
+    west = ObservedCluster("west", (one_node(8_000, 8_000, attributes=(("zone", "a"),)),))
+    sentences = explain(detail_of(spec, {"queued": 1}), TaskSummary(), [WAITING], (NORTH, SOUTH, west))
     assert sentences == [
         (
             "The task waits since 14:02:11, and no cluster can ever run this: no node of north"
@@ -140,88 +147,88 @@ def test_what_never_fits_says_what_the_user_can_do() -> None:
 @pytest.mark.parametrize(
     ("spec", "cluster", "standing", "text"),
     [
-        (JobSpec((TaskGroup(),)), ClusterFacts("c", ()), Standing.UNKNOWN, "c has not reported yet"),
+        (JobSpec((TaskGroup(),)), ObservedCluster("c", ()), FitStatus.UNKNOWN, "c has not reported yet"),
         (
             JobSpec((TaskGroup(),)),
             msgspec.structs.replace(NORTH, reachable=False, seen=42.0),
-            Standing.UNREACHABLE,
+            FitStatus.UNREACHABLE,
             "north has not answered for 42 s",
         ),
         (
             JobSpec((TaskGroup(),)),
             msgspec.structs.replace(NORTH, fenced=True),
-            Standing.FENCED,
+            FitStatus.FENCED,
             "north does not take this broker's claims for now",
         ),
         (
             JobSpec((TaskGroup(),)),
-            ClusterFacts(
+            ObservedCluster(
                 "c", (one_node(8_000, 0), one_node(500, 500), one_node(8_000, 8_000, draining=True))
             ),
-            Standing.FULL,
+            FitStatus.FULL,
             "the best node of c has 0 CPUs free (1 more is drained)",
         ),
         (
             JobSpec((TaskGroup(),)),
-            ClusterFacts("c", (one_node(8_000, 8_000, draining=True), one_node(500, 500))),
-            Standing.DRAINING,
+            ObservedCluster("c", (one_node(8_000, 8_000, draining=True), one_node(500, 500))),
+            FitStatus.DRAINING,
             "the nodes of c that suit it are drained",
         ),
         (
             JobSpec((TaskGroup(),)),
-            ClusterFacts("c", (one_node(8_000, 8_000, reserved=True),)),
-            Standing.TOO_SMALL,
+            ObservedCluster("c", (one_node(8_000, 8_000, reserved=True),)),
+            FitStatus.TOO_SMALL,
             "c has suitable nodes only in its reserve, which is kept for latency work",
         ),
         (
             JobSpec((TaskGroup(),), klass=JobClass.LATENCY),
-            ClusterFacts("c", (one_node(8_000, 8_000, reserved=True),)),
-            Standing.ROOM,
+            ObservedCluster("c", (one_node(8_000, 8_000, reserved=True),)),
+            FitStatus.ROOM,
             "c has room for 8",
         ),
         (
             JobSpec((TaskGroup(count=4),), gang=True),
             NORTH,
-            Standing.FULL,
+            FitStatus.FULL,
             "north has room for 3 of the 4 that must start together",
         ),
         (
             JobSpec((TaskGroup(count=17),), gang=True),
             NORTH,
-            Standing.TOO_SMALL,
+            FitStatus.TOO_SMALL,
             "north could hold 16 of the 17 that must start together",
         ),
         (
             JobSpec((TaskGroup(affinity=(Affinity("x", apart=True),)),), labels=("x",)),
             NORTH,
-            Standing.ROOM,
+            FitStatus.ROOM,
             "north has room for 2",
         ),
         (
             JobSpec((TaskGroup(ask=Resources(cpu=500, memory=32 * GIB)),)),
             NORTH,
-            Standing.ROOM,
+            FitStatus.ROOM,
             "north has room for 4",
         ),
         (
             JobSpec((TaskGroup(where=Is("zone", "b")),)),
-            ClusterFacts("c", (one_node(1_000, 1_000, attributes=(("zone", "a"),)),)),
-            Standing.UNSUITABLE,
+            ObservedCluster("c", (one_node(1_000, 1_000, attributes=(("zone", "a"),)),)),
+            FitStatus.UNSUITABLE,
             'no node of c satisfies zone == "b"',
         ),
         (
             JobSpec((TaskGroup(ask=Resources(gpu=1, custom=(("fpga", 2),))),)),
-            ClusterFacts("c", (NodeFacts(Resources(gpu=8), Resources(gpu=8)),)),
-            Standing.TOO_SMALL,
+            ObservedCluster("c", (ObservedNode(Resources(gpu=8), Resources(gpu=8)),)),
+            FitStatus.TOO_SMALL,
             "c's largest suitable node has 0 fpga",
         ),
     ],
 )
 def test_how_a_group_stands_to_a_cluster(
-    spec: JobSpec, cluster: ClusterFacts, standing: Standing, text: str
+    spec: JobSpec, cluster: ObservedCluster, standing: FitStatus, text: str
 ) -> None:
-    verdict = judge(spec, 0, cluster)
-    assert (verdict.standing, verdict.text) == (standing, text)
+    verdict = assess_fit(spec, 0, cluster)
+    assert (verdict.status, verdict.text) == (standing, text)
 
 
 # --- dependencies, troubles, ends --------------------------------------------------------------------------
@@ -231,12 +238,12 @@ def test_dependencies_are_named_with_their_states() -> None:
     spec = JobSpec((TaskGroup("map", 3), TaskGroup("reduce", needs=("map",))))
     detail = detail_of(spec, {"succeeded": 1, "running": 2}, {"blocked": 1})
     summary = TaskSummary(running=(("map", "north", 2),))
-    assert why(detail, summary, [], (NORTH,)) == [
+    assert explain(detail, summary, [], (NORTH,)) == [
         "Group map: 2 of 3 tasks run in north; 1 has succeeded.",
         "Group reduce: The task is blocked: it waits for group map (1 succeeded, 2 running).",
     ]
     after = detail_of(JobSpec((TaskGroup(),)), {"blocked": 1}, after=(("1-3", "running"), ("2-4", "")))
-    assert why(after, TaskSummary(), [], (NORTH,)) == [
+    assert explain(after, TaskSummary(), [], (NORTH,)) == [
         "The task is blocked: it waits for job 1-3 (running) and job 2-4 (unknown to this broker)."
     ]
 
@@ -254,7 +261,7 @@ def test_attempts_that_did_not_last_are_told() -> None:
         said(DecisionKind.RETRIED, "exit code 1"),
         said(DecisionKind.WAITING, "no room in any cluster's view", TWO + 60 * SECOND),
     ]
-    sentences = why(detail_of(spec, {"queued": 3}), summary, decisions, ())
+    sentences = explain(detail_of(spec, {"queued": 3}), summary, decisions, ())
     assert sentences[0].startswith("All 3 tasks wait since 14:03:11")
     assert sentences[1:] == [
         "2 tasks must start again: the latest attempt in north was stopped for more urgent work.",
@@ -272,7 +279,7 @@ def test_waiting_counts_from_the_first_of_equal_words() -> None:
         said(DecisionKind.PLACED, "room", TWO + SECOND),
         said(DecisionKind.WAITING, "no room", TWO + SECOND),
     ]
-    sentences = why(detail_of(spec, {"queued": 1, "running": 1}), TaskSummary(), decisions, ())
+    sentences = explain(detail_of(spec, {"queued": 1, "running": 1}), TaskSummary(), decisions, ())
     assert "1 waits since 14:02:11" in sentences[0]
 
 
@@ -287,7 +294,7 @@ def test_a_failed_job_names_codes_places_and_notes() -> None:
             EndCount("main", "failed", "lost", 0, "", "north", 1),
         )
     )
-    assert why(detail, summary, [], (NORTH,)) == [
+    assert explain(detail, summary, [], (NORTH,)) == [
         "It failed at 14:02:11: 2 of 10 tasks failed. Its tasks ran in north.",
         "1 task was cancelled because of that.",
         "7 tasks succeeded.",
@@ -302,15 +309,15 @@ def test_a_failed_job_names_codes_places_and_notes() -> None:
 def test_success_and_cancellation() -> None:
     spec = JobSpec((TaskGroup(count=2),))
     done = detail_of(spec, {"succeeded": 2}, state="succeeded", clusters=("north", "south"), ended=TWO)
-    assert why(done, TaskSummary(), [], ()) == [
+    assert explain(done, TaskSummary(), [], ()) == [
         "All 2 tasks succeeded at 14:02:11. Its tasks ran in north and south."
     ]
     gone = detail_of(spec, {"cancelled": 2}, state="cancelled", cancel_reason="its deadline has passed")
-    assert why(gone, TaskSummary(), [], ()) == [
+    assert explain(gone, TaskSummary(), [], ()) == [
         "It was cancelled: its deadline has passed. None of its tasks ran."
     ]
     going = detail_of(spec, {"running": 2}, cancel_reason="asked for by me")
-    assert why(going, TaskSummary(running=(("main", "north", 2),)), [], ()) == [
+    assert explain(going, TaskSummary(running=(("main", "north", 2),)), [], ()) == [
         "All 2 tasks run in north.",
         "It is being cancelled: asked for by me. Running tasks get time to save their work.",
     ]
@@ -318,7 +325,7 @@ def test_success_and_cancellation() -> None:
 
 def test_a_copy_sends_the_asker_to_the_owner() -> None:
     detail = detail_of(JobSpec((TaskGroup(count=3),)), {"queued": 2, "succeeded": 1}, owner="west", copy=True)
-    assert why(detail, TaskSummary(), [], (NORTH,)) == [
+    assert explain(detail, TaskSummary(), [], (NORTH,)) == [
         (
             "west owns this job; this broker has only a copy, in which 1 of 3 tasks has ended. Ask west for"
             " the other tasks."
@@ -329,10 +336,10 @@ def test_a_copy_sends_the_asker_to_the_owner() -> None:
 def test_times_of_another_day_have_a_date_and_a_zone_is_kept() -> None:
     spec = JobSpec((TaskGroup(),))
     detail = detail_of(spec, {"queued": 1})
-    later = why(detail, TaskSummary(), [WAITING], (), now=TWO + 86_400 * SECOND)
+    later = explain(detail, TaskSummary(), [WAITING], (), now=TWO + 86_400 * SECOND)
     assert "since 2023-11-14 14:02:11" in later[0]
     east = timezone(timedelta(hours=2))
-    assert "since 16:02:11" in why(detail, TaskSummary(), [WAITING], (), now=TWO, zone=east)[0]
+    assert "since 16:02:11" in explain(detail, TaskSummary(), [WAITING], (), now=TWO, zone=east)[0]
 
 
 @pytest.mark.parametrize(
@@ -360,7 +367,7 @@ def test_amounts_as_people_say_them() -> None:
     assert size_text(Resources(cpu=1_999, memory=GIB - 1)) == "1.99 CPUs and 1023.99 MiB"
     assert size_text(Resources(custom=(("fpga", 2),))) == "2 fpga"
     assert size_text(Resources()) == "nothing"
-    assert listed([]) == ""
+    assert join_words([]) == ""
 
 
 # --- with a real broker ------------------------------------------------------------------------------------
@@ -379,10 +386,10 @@ def test_a_real_history_is_explained(league: Told) -> None:
     detail = reads.job(number)
     assert detail is not None
     facts = tuple(
-        ClusterFacts(name, (NodeFacts(Resources(cpu=size), Resources(cpu=0)),))
+        ObservedCluster(name, (ObservedNode(Resources(cpu=size), Resources(cpu=0)),))
         for name, size in (("c1", 2_000), ("c2", 1_000))
     )
-    sentences = why(detail, reads.summary(number), reads.decisions(number), facts, now=EPOCH)
+    sentences = explain(detail, reads.task_summary(number), reads.decisions(number), facts, now=EPOCH)
     assert sentences[0].startswith("3 of 4 tasks run in c")
     assert "c1 (2)" in sentences[0]
     assert "c2 (1)" in sentences[0]
@@ -395,7 +402,7 @@ def test_a_real_history_is_explained(league: Told) -> None:
     reads = league.ask()
     detail = reads.job(number)
     assert detail is not None
-    sentences = why(detail, reads.summary(number), reads.decisions(number), facts)
+    sentences = explain(detail, reads.task_summary(number), reads.decisions(number), facts)
     assert sentences[0].startswith("It failed at ")
     assert any("exit code 127, which usually means: there is no such program" in one for one in sentences)
     assert any(one.startswith("Started again after exit code 3") for one in sentences)
@@ -406,14 +413,17 @@ def test_a_cluster_that_has_tasks_and_does_not_answer_is_named() -> None:
     row = detail_of(JobSpec((TaskGroup(count=2),)), {"placed": 2})
     summary = TaskSummary(placed=(("main", "north", 2),))
     begin = "north has not answered for 42 s. If it does not answer, the 2 tasks there will "
-    assert why(row, summary, [], (silent, SOUTH))[1] == (
+    assert explain(row, summary, [], (silent, SOUTH))[1] == (
         f"{begin}be started elsewhere when no attempt can still run there."
     )
-    assert why(row, summary, [], (silent,))[1] == f"{begin}wait for it, because the job may run nowhere else."
+    assert (
+        explain(row, summary, [], (silent,))[1]
+        == f"{begin}wait for it, because the job may run nowhere else."
+    )
     waits = detail_of(JobSpec((TaskGroup(count=2),), unreachable=UnreachablePolicy.WAIT), {"placed": 2})
-    assert why(waits, summary, [], (silent, SOUTH))[1] == f"{begin}wait for it, as the job asks."
+    assert explain(waits, summary, [], (silent, SOUTH))[1] == f"{begin}wait for it, as the job asks."
     once = detail_of(JobSpec((TaskGroup(count=2),), on_loss=OnLoss.FAIL), {"placed": 2})
-    assert why(once, summary, [], (silent, SOUTH))[1] == (
+    assert explain(once, summary, [], (silent, SOUTH))[1] == (
         f"{begin}fail: a task that may have begun is not started again (on_loss: fail)."
     )
 
@@ -423,7 +433,7 @@ def test_a_task_that_was_lost_and_must_not_start_again_says_so() -> None:
     ended = EndCount("main", "failed", "lost", 0, "", "north", 1)
     decision = said(DecisionKind.ENDED, "lost: its node was lost")
     for states, state in (({"failed": 2}, "failed"), ({"failed": 1, "running": 1}, "running")):
-        told = why(detail_of(spec, states, state=state), TaskSummary(ends=(ended,)), [decision], (NORTH,))
+        told = explain(detail_of(spec, states, state=state), TaskSummary(ends=(ended,)), [decision], (NORTH,))
         lost = "it was lost, may have begun, and must not start again (on_loss: fail)"
         assert f"1 task failed in north: {lost}." in told
         assert any(
@@ -432,5 +442,5 @@ def test_a_task_that_was_lost_and_must_not_start_again_says_so() -> None:
             for one in told
         )
     plain = detail_of(JobSpec(spec.groups), {"failed": 2}, state="failed")
-    often = why(plain, TaskSummary(ends=(ended,)), [], (NORTH,))
+    often = explain(plain, TaskSummary(ends=(ended,)), [], (NORTH,))
     assert any("lost too often" in one for one in often)

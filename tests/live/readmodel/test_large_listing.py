@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from hanse.live.readmodel.feeder import Feed
-from hanse.live.readmodel.read_model import Reads
+from hanse.live.readmodel.feeder import ReadModelFeeder
+from hanse.live.readmodel.read_model import ReadModel
 from hanse.model.ids import JobId
 from hanse.model.job import TaskGroup
 from tests.live.readmodel.histories import EPOCH
@@ -21,24 +21,24 @@ from tests.live.readmodel.test_read_model import Script
 SMALL, LARGE = 10_000, 160_000
 CLAIMED = 40
 PAGE = 100
-QUESTIONS: dict[str, Callable[[Reads, JobId, int], object]] = {
+QUESTIONS: dict[str, Callable[[ReadModel, JobId, int], object]] = {
     "job": lambda reads, job, _: reads.job(job),
     "tasks": lambda reads, job, _: reads.tasks(job, limit=PAGE),
     "tasks behind the middle": lambda reads, job, count: reads.tasks(job, limit=PAGE, after=count // 2),
     "tasks that run": lambda reads, job, _: reads.tasks(job, limit=PAGE, state="running"),
     "tasks that wait": lambda reads, job, _: reads.tasks(job, limit=PAGE, state="queued"),
-    "why": lambda reads, job, _: reads.summary(job),
+    "why": lambda reads, job, _: reads.task_summary(job),
     "decisions": lambda reads, job, _: reads.decisions(job),
     "jobs": lambda reads, _, __: reads.jobs(),
 }
 
 
-def filled(path: Path, count: int) -> tuple[Reads, JobId]:
+def filled(path: Path, count: int) -> tuple[ReadModel, JobId]:
     """A read model with a job of so many tasks, some of which are claimed."""
     script = Script()
     number = script.submit(1, groups=(TaskGroup(count=count),))
     script.claim(number, *range(CLAIMED))
-    reads = Reads(path, "b1")
+    reads = ReadModel(path, "b1")
     reads.apply(script.steps, EPOCH)
     return reads, number
 
@@ -75,7 +75,7 @@ def test_an_answer_takes_as_much_work_for_a_large_job(tmp_path: Path, name: str)
 def test_answers_are_looked_for_away_from_the_loop(tmp_path: Path) -> None:
     async def story() -> None:
         reads, number = filled(tmp_path / "reads.sqlite", SMALL)
-        feed = Feed(reads, lambda error: pytest.fail(str(error)))
+        feed = ReadModelFeeder(reads, lambda error: pytest.fail(str(error)))
         names: list[str] = []
 
         def asked() -> None:
@@ -83,7 +83,7 @@ def test_answers_are_looked_for_away_from_the_loop(tmp_path: Path) -> None:
             for ask in QUESTIONS.values():
                 ask(reads, number, SMALL)
 
-        await feed.ask(asked)
+        await feed.query(asked)
         assert names[0].startswith("questions")
         feed.close()
 

@@ -13,9 +13,9 @@ from hanse.api.rows import TaskRow
 from hanse.core.broker.broker import Broker
 from hanse.core.config import Timings
 from hanse.live.readmodel import failover_projection, live_job
-from hanse.live.readmodel.live_job import LARGE_TASKS
-from hanse.live.readmodel.read_model import Reads
-from hanse.live.readmodel.schema import content
+from hanse.live.readmodel.live_job import LARGE_JOB_TASKS
+from hanse.live.readmodel.read_model import ReadModel
+from hanse.live.readmodel.schema import dump_content
 from hanse.model.decision import DecisionKind
 from hanse.model.effects import SendMessage
 from hanse.model.ids import SECOND, JobId, job_text
@@ -182,44 +182,44 @@ def halves(past: Past, rng: Random) -> Iterator[list[Step]]:
     yield batch
 
 
-@pytest.mark.parametrize("large", [LARGE_TASKS, 2])
+@pytest.mark.parametrize("large", [LARGE_JOB_TASKS, 2])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_projection_is_what_the_broker_holds_through_all_faults(
     seed: int, large: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_job, "LARGE_TASKS", large)
-    monkeypatch.setattr(failover_projection, "LARGE_TASKS", large)
+    monkeypatch.setattr(live_job, "LARGE_JOB_TASKS", large)
+    monkeypatch.setattr(failover_projection, "LARGE_JOB_TASKS", large)
     rng = Random(seed)
     settled = 0
     for past in trial(seed):
         path, name = tmp_path / f"{past.name}.sqlite", past.name
-        reads, begun, whole = Reads(path, name), None, list[Step]()
+        reads, begun, whole = ReadModel(path, name), None, list[Step]()
         for batch in halves(past, rng):
             whole += batch
             reads.apply(whole[-2 * len(batch) - 7 :], EPOCH)  # with some that it has had before
             if rng.random() < 0.1:  # the process dies and comes back
                 reads.close()
-                reads = Reads(path, name)
+                reads = ReadModel(path, name)
             assert disagreements(reads, past.machine) == [], f"{name} at {len(whole)}"
             if begun is not None:
                 begun.apply(whole[begun.applied :], EPOCH)
                 assert disagreements(begun, past.machine) == [], f"{name} at {len(whole)}, begun late"
             elif rng.random() < 0.05 and isinstance(past.machine, Broker):
-                begun = Reads(tmp_path / f"{name}.begun.sqlite", name)
-                begun.begin(past.machine.dump(), len(whole), past.machine.config.clusters)
+                begun = ReadModel(tmp_path / f"{name}.begun.sqlite", name)
+                begun.reset_to_state(past.machine.dump(), len(whole), past.machine.config.clusters)
         told = outcomes(whole)
         for number, outcome in told.items():
             detail = reads.job(number)
             assert detail is not None
             assert detail.row.state == outcome
         settled += len(told)
-        anew = Reads(tmp_path / f"{name}.anew.sqlite", name)
+        anew = ReadModel(tmp_path / f"{name}.anew.sqlite", name)
         for at in range(0, len(whole), 500):
             anew.apply(whole[at : at + 500], EPOCH)
         for some in (reads, anew, begun):
             if some is not None:
                 some.close()
-        assert content(path) == content(tmp_path / f"{name}.anew.sqlite")
+        assert dump_content(path) == dump_content(tmp_path / f"{name}.anew.sqlite")
     assert settled > 10
 
 
@@ -283,7 +283,7 @@ def test_any_cut_of_a_history_gives_the_same_file(data: st.DataObject, tmp_path:
     for number in range(2):
         path = tmp_path / f"{number}.sqlite"
         path.unlink(missing_ok=True)
-        reads = Reads(path, "b1")
+        reads = ReadModel(path, "b1")
         at = 0
         while at < len(steps):
             behind = data.draw(st.integers(at + 1, len(steps))) if number else len(steps)
@@ -291,11 +291,11 @@ def test_any_cut_of_a_history_gives_the_same_file(data: st.DataObject, tmp_path:
             reads.apply(steps[again:behind], EPOCH)
             if number and data.draw(st.booleans()):
                 reads.close()
-                reads = Reads(path, "b1")
+                reads = ReadModel(path, "b1")
             at = behind
         assert reads.applied == len(steps)
         reads.close()
-        places.append(content(path))
+        places.append(dump_content(path))
     assert places[0] == places[1]
     assert len(places[0]["jobs"]) == 5
 
@@ -311,7 +311,7 @@ def test_after_every_single_event_the_projection_is_what_the_broker_holds(tmp_pa
             told.end(JobId((1 << 32) + number))
     assert len(told.over) == 3
     past = Past("b1", told.makers["b1"](), [event for _, event, _ in told.history["b1"]])
-    reads = Reads(tmp_path / "single.sqlite", "b1")
+    reads = ReadModel(tmp_path / "single.sqlite", "b1")
     for step in past.steps():
         reads.apply([step], EPOCH)
         assert disagreements(reads, past.machine) == [], f"at {step[0]}"
@@ -321,33 +321,33 @@ def test_after_every_single_event_the_projection_is_what_the_broker_holds(tmp_pa
 def test_applying_a_batch_again_changes_nothing(tmp_path: Path) -> None:
     steps = short_history()
     path = tmp_path / "reads.sqlite"
-    reads = Reads(path, "b1")
+    reads = ReadModel(path, "b1")
     reads.apply(steps, EPOCH)
-    before = content(path)
+    before = dump_content(path)
     reads.apply(steps[10:20], EPOCH + MINUTE)
     reads.apply(steps, EPOCH + MINUTE)
-    assert content(path) == before
+    assert dump_content(path) == before
     reads.close()
 
 
 def test_a_batch_that_cannot_be_written_leaves_no_trace(tmp_path: Path) -> None:
     steps = short_history()
     path = tmp_path / "reads.sqlite"
-    reads = Reads(path, "b1")
+    reads = ReadModel(path, "b1")
     reads.apply(steps[:50], EPOCH)
-    before = content(path)
+    before = dump_content(path)
     broken: list[Step] = [*steps[50:60], (61, None, [])]  # type: ignore[list-item]
     with pytest.raises(AttributeError):
         reads.apply(broken, EPOCH)
-    assert content(path) == before
+    assert dump_content(path) == before
     assert reads.applied == 50
     reads.apply(steps[50:], EPOCH)
-    after = content(path)
+    after = dump_content(path)
     reads.close()
-    anew = Reads(tmp_path / "anew.sqlite", "b1")
+    anew = ReadModel(tmp_path / "anew.sqlite", "b1")
     anew.apply(steps, EPOCH)
     anew.close()
-    assert content(tmp_path / "anew.sqlite") == after
+    assert dump_content(tmp_path / "anew.sqlite") == after
 
 
 def test_messages_out_of_turn_are_taken_in_turn(tmp_path: Path) -> None:

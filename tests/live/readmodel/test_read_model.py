@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hanse.live.readmodel import schema, sqlite_writer
-from hanse.live.readmodel.read_model import Reads
+from hanse.live.readmodel.read_model import ReadModel
 from hanse.model.constraints import Is
 from hanse.model.decision import ConsideredCluster, Decision, DecisionKind
 from hanse.model.effects import JobAccepted, JobSettled, RecordDecision, SendMessage, TaskSettled
@@ -88,8 +88,8 @@ class Script:
 
 
 @pytest.fixture
-def reads(tmp_path: Path) -> Iterator[Reads]:
-    found = Reads(tmp_path / "reads.sqlite", "b1", kept_jobs_max=10)
+def reads(tmp_path: Path) -> Iterator[ReadModel]:
+    found = ReadModel(tmp_path / "reads.sqlite", "b1", kept_jobs_max=10)
     yield found
     found.close()
 
@@ -102,7 +102,7 @@ def script() -> Script:
 # --- jobs --------------------------------------------------------------------------------------------------
 
 
-def test_pages_hold_every_job_once_the_newest_first(reads: Reads, script: Script) -> None:
+def test_pages_hold_every_job_once_the_newest_first(reads: ReadModel, script: Script) -> None:
     for serial in range(23):
         script.at = serial // 4 * SECOND  # several at the same time
         script.submit(serial)
@@ -116,14 +116,14 @@ def test_pages_hold_every_job_once_the_newest_first(reads: Reads, script: Script
         assert seen == [job_text(job_id(1, serial)) for serial in reversed(range(23))]
 
 
-def test_a_page_behind_nothing_known_is_empty(reads: Reads, script: Script) -> None:
+def test_a_page_behind_nothing_known_is_empty(reads: ReadModel, script: Script) -> None:
     script.submit(0)
     reads.apply(script.steps, EPOCH)
     for after in ("1-7", "nonsense", "x.1-0", "1" * 30 + ".1-0"):
         assert reads.jobs(after=after) == []
 
 
-def test_a_page_goes_on_behind_a_job_that_was_dropped(reads: Reads, script: Script) -> None:
+def test_a_page_goes_on_behind_a_job_that_was_dropped(reads: ReadModel, script: Script) -> None:
     for serial in range(3):
         script.at += SECOND
         script.submit(serial)
@@ -133,7 +133,7 @@ def test_a_page_goes_on_behind_a_job_that_was_dropped(reads: Reads, script: Scri
     assert [row.id for row in reads.jobs(after=f"{moment}.1-1")] == ["1-0"]
 
 
-def test_jobs_are_found_by_state_tenant_and_name(reads: Reads, script: Script) -> None:
+def test_jobs_are_found_by_state_tenant_and_name(reads: ReadModel, script: Script) -> None:
     script.whole(0, tenant="a", name="x")
     script.submit(1, tenant="a", name="y")
     script.submit(2, tenant="b", name="y")
@@ -145,7 +145,7 @@ def test_jobs_are_found_by_state_tenant_and_name(reads: Reads, script: Script) -
     assert reads.jobs(state="lost") == []
 
 
-def test_a_job_shows_what_its_user_wrote(reads: Reads, script: Script) -> None:
+def test_a_job_shows_what_its_user_wrote(reads: ReadModel, script: Script) -> None:
     group = TaskGroup(
         count=2, ask=Resources(cpu=500, memory=1 << 30), where=Is("zone", "a"), duration=7,
         payload=encode_program(Program(("sort", "-n"))),
@@ -165,7 +165,7 @@ def test_a_job_shows_what_its_user_wrote(reads: Reads, script: Script) -> None:
 # --- tasks -------------------------------------------------------------------------------------------------
 
 
-def test_tasks_by_state_and_page(reads: Reads, script: Script) -> None:
+def test_tasks_by_state_and_page(reads: ReadModel, script: Script) -> None:
     number = script.submit(0, groups=(TaskGroup(count=6),))
     script.claim(number, 5, 6, 7, 8)
     script.start(number, 5, 6)
@@ -178,7 +178,7 @@ def test_tasks_by_state_and_page(reads: Reads, script: Script) -> None:
     assert reads.tasks(number, state="odd") == []
 
 
-def test_a_substitute_node_is_shown(reads: Reads, script: Script) -> None:
+def test_a_substitute_node_is_shown(reads: ReadModel, script: Script) -> None:
     number = script.submit(0, groups=(TaskGroup(count=2),))
     script.claim(number, 5, 6)
     reads.apply(script.steps, EPOCH)
@@ -187,7 +187,7 @@ def test_a_substitute_node_is_shown(reads: Reads, script: Script) -> None:
     assert [row.node for row in reads.tasks(number)] == [5, 9]
 
 
-def test_usage_gives_the_start_and_a_duration(reads: Reads, script: Script) -> None:
+def test_usage_gives_the_start_and_a_duration(reads: ReadModel, script: Script) -> None:
     number = script.submit(0, name="sort", tenant="t")
     script.claim(number, 3)
     script.at = 10 * SECOND
@@ -205,7 +205,7 @@ def test_usage_gives_the_start_and_a_duration(reads: Reads, script: Script) -> N
 
 
 def test_durations_are_the_latest_of_each_name(
-    reads: Reads, script: Script, monkeypatch: pytest.MonkeyPatch
+    reads: ReadModel, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_writer, "DURATIONS_EACH_MAX", 2)
     monkeypatch.setattr(sqlite_writer, "DURATIONS_KEYS_MAX", 2)
@@ -220,7 +220,7 @@ def test_durations_are_the_latest_of_each_name(
     assert reads.durations("c", "default", "main") == [5]
 
 
-def test_what_runs_where_and_how_large(reads: Reads, script: Script) -> None:
+def test_what_runs_where_and_how_large(reads: ReadModel, script: Script) -> None:
     first = script.submit(0, name="x")
     script.claim(first, 4)
     script.start(first, 4)
@@ -229,13 +229,13 @@ def test_what_runs_where_and_how_large(reads: Reads, script: Script) -> None:
     reads.apply(script.steps, EPOCH)
     script.start(second, 4, 7)
     reads.apply(script.steps, EPOCH)
-    found = reads.running_on("c1", 4)
+    found = reads.running_tasks("c1", 4)
     assert [(one.job, one.index, one.size.cpu) for one in found] == [("1-0", 0, 1_000), ("1-1", 0, 3_000)]
-    assert len(reads.running_on()) == 3
-    assert reads.running_on("c9") == []
+    assert len(reads.running_tasks()) == 3
+    assert reads.running_tasks("c9") == []
 
 
-def test_copies_of_an_older_term_go_when_all_come_anew(reads: Reads, script: Script) -> None:
+def test_copies_of_an_older_term_go_when_all_come_anew(reads: ReadModel, script: Script) -> None:
     spec = JobSpec((TaskGroup(count=2),))
     copies = [Replica(job_id(2, serial), spec, 5 * SECOND, ()) for serial in range(2)]
     script.at = 60 * SECOND
@@ -245,12 +245,12 @@ def test_copies_of_an_older_term_go_when_all_come_anew(reads: Reads, script: Scr
     reads.apply(script.steps[:1], EPOCH + 60 * SECOND)
     assert [(row.id, row.owner) for row in reads.jobs()] == [("2-1", "b2"), ("2-0", "b2")]
     assert reads.jobs()[0].submitted == EPOCH + 55 * SECOND
-    assert reads.counts() == []
+    assert reads.tenant_totals() == []
     reads.apply(script.steps, EPOCH + 60 * SECOND)
     assert [row.id for row in reads.jobs()] == ["2-1"]
 
 
-def test_copies_are_bounded(reads: Reads, script: Script) -> None:
+def test_copies_are_bounded(reads: ReadModel, script: Script) -> None:
     copies = [Replica(job_id(2, serial), JobSpec((TaskGroup(),)), 0, ()) for serial in range(14)]
     script.add(MessageReceived(0, Envelope("b2", "b1", 0, 1, 0, ReplicateJobs("b2#1", 1, tuple(copies)))))
     mine = script.submit(0)
@@ -260,7 +260,7 @@ def test_copies_are_bounded(reads: Reads, script: Script) -> None:
 
 
 def test_a_job_that_was_taken_away_goes_with_its_placements(tmp_path: Path, script: Script) -> None:
-    first = Reads(tmp_path / "few.sqlite", "b1", kept_jobs_max=1)
+    first = ReadModel(tmp_path / "few.sqlite", "b1", kept_jobs_max=1)
     script.sent += 1
     register = SendMessage(Envelope("b1", "c1", 0, script.sent, 0, RegisterStandby("b1#1", 1, "b2")))
     script.add(MessageReceived(0, Envelope("c1", "b1", 0, 0, 0, TaskUpdates((), ()))), register)
@@ -272,9 +272,9 @@ def test_a_job_that_was_taken_away_goes_with_its_placements(tmp_path: Path, scri
     )
     first.apply(script.steps, EPOCH)
     assert [(row.id, row.owner, row.state) for row in first.jobs()] == [("1-1", "b2", "placed")]
-    assert len(schema.content(first.path)["lots"]) == 1
+    assert len(schema.dump_content(first.path)["lots"]) == 1
     first.close()
-    again = Reads(tmp_path / "few.sqlite", "b1", kept_jobs_max=1)
+    again = ReadModel(tmp_path / "few.sqlite", "b1", kept_jobs_max=1)
     assert [row.state for row in again.tasks(numbers[1])] == ["placed"]
     again.close()
 
@@ -282,12 +282,12 @@ def test_a_job_that_was_taken_away_goes_with_its_placements(tmp_path: Path, scri
 # --- the rest ----------------------------------------------------------------------------------------------
 
 
-def test_totals_by_tenant(reads: Reads, script: Script) -> None:
+def test_totals_by_tenant(reads: ReadModel, script: Script) -> None:
     script.whole(0, tenant="a")
     script.submit(1, tenant="a", groups=(TaskGroup(count=3),))
     script.submit(2, tenant="b")
     reads.apply(script.steps, EPOCH)
-    first, second = reads.counts()
+    first, second = reads.tenant_totals()
     assert (first.tenant, first.jobs, first.tasks) == (
         "a",
         {"queued": 1, "succeeded": 1},
@@ -296,7 +296,7 @@ def test_totals_by_tenant(reads: Reads, script: Script) -> None:
     assert (second.tenant, second.tasks) == ("b", {"queued": 1})
 
 
-def test_decisions_come_in_order_with_their_times(reads: Reads, script: Script) -> None:
+def test_decisions_come_in_order_with_their_times(reads: ReadModel, script: Script) -> None:
     number = job_id(1, 0)
     considered = (ConsideredCluster("c1", 0, "no room in view"),)
     decisions = [
@@ -316,7 +316,7 @@ def test_decisions_come_in_order_with_their_times(reads: Reads, script: Script) 
 
 
 def test_a_job_keeps_only_so_many_decisions(
-    reads: Reads, script: Script, monkeypatch: pytest.MonkeyPatch
+    reads: ReadModel, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_writer, "DECISIONS_PER_JOB_MAX", 3)
     number = job_id(1, 0)
@@ -327,7 +327,7 @@ def test_a_job_keeps_only_so_many_decisions(
     assert [one.reason for one in reads.decisions(number)] == ["2", "3", "4"]
 
 
-def test_changes_can_be_followed_from_any_serial(reads: Reads, script: Script) -> None:
+def test_changes_can_be_followed_from_any_serial(reads: ReadModel, script: Script) -> None:
     number = script.whole(0, name="x")
     reads.apply(script.steps, EPOCH)
     found = reads.changes_since(0)
@@ -336,13 +336,13 @@ def test_changes_can_be_followed_from_any_serial(reads: Reads, script: Script) -
     ]
     serials = [one.serial for one in found]
     assert serials == sorted(set(serials))
-    assert reads.changes_kept_from() == serials[0]
+    assert reads.oldest_change() == serials[0]
     assert [one.serial for one in reads.changes_since(serials[1])] == serials[2:]
     assert [one.serial for one in reads.changes_since(0, 1)] == serials[:1]
     assert reads.changes_since(serials[-1]) == []
 
 
-def test_changes_are_bounded(reads: Reads, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_are_bounded(reads: ReadModel, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_writer, "CHANGES_MAX", 5)
     for serial in range(4):
         script.whole(serial)
@@ -356,7 +356,7 @@ def test_changes_are_bounded(reads: Reads, script: Script, monkeypatch: pytest.M
     ]
 
 
-def test_old_ended_jobs_go_with_all_that_is_theirs(reads: Reads, script: Script) -> None:
+def test_old_ended_jobs_go_with_all_that_is_theirs(reads: ReadModel, script: Script) -> None:
     live = script.submit(99)
     for serial in range(100, 125):
         script.whole(serial)
@@ -365,12 +365,12 @@ def test_old_ended_jobs_go_with_all_that_is_theirs(reads: Reads, script: Script)
     reads.apply(script.steps, EPOCH)
     rows = reads.jobs(limit=100)
     assert [row.id for row in rows] == [f"1-{serial}" for serial in range(124, 114, -1)] + [job_text(live)]
-    kept = {row[0] for row in schema.content(reads.path)["tasks"]}
+    kept = {row[0] for row in schema.dump_content(reads.path)["tasks"]}
     assert kept == {job_id(1, serial) for serial in range(115, 125)}
-    assert {row[0] for row in schema.content(reads.path)["specs"]} == kept | {live}
+    assert {row[0] for row in schema.dump_content(reads.path)["specs"]} == kept | {live}
 
 
-def test_questions_of_many_threads_while_batches_are_applied(reads: Reads, script: Script) -> None:
+def test_questions_of_many_threads_while_batches_are_applied(reads: ReadModel, script: Script) -> None:
     number = script.submit(0, groups=(TaskGroup(count=50),))
     for index in range(50):
         script.hear(
@@ -426,29 +426,29 @@ def test_a_file_of_another_version_or_a_damaged_one_is_set_aside(
     path = tmp_path / "reads.sqlite"
     for serial in range(30):
         script.whole(serial)
-    first = Reads(path, "b1")
+    first = ReadModel(path, "b1")
     first.apply(script.steps, EPOCH)
-    before = schema.content(path)
+    before = schema.dump_content(path)
     first.close()
     spoil(path)  # type: ignore[operator]
     with caplog.at_level(logging.WARNING):
-        again = Reads(path, "b1")
+        again = ReadModel(path, "b1")
     assert again.applied == 0
     assert again.jobs() == []
-    assert path.with_name(path.name + schema.ASIDE).exists()
+    assert path.with_name(path.name + schema.ASIDE_SUFFIX).exists()
     assert "is rebuilt" in caplog.text
     again.apply(script.steps, EPOCH)
     again.close()
-    assert schema.content(path) == before
+    assert schema.dump_content(path) == before
 
 
 def test_another_brokers_file_is_set_aside(tmp_path: Path, script: Script) -> None:
     path = tmp_path / "reads.sqlite"
     script.whole(0)
-    first = Reads(path, "b1")
+    first = ReadModel(path, "b1")
     first.apply(script.steps, EPOCH)
     first.close()
-    other = Reads(path, "b2")
+    other = ReadModel(path, "b2")
     assert other.jobs() == []
     other.close()
 
@@ -457,9 +457,9 @@ def test_a_file_that_nobody_closed_is_taken_up_where_it_was(tmp_path: Path, scri
     path = tmp_path / "reads.sqlite"
     script.whole(0)
     script.submit(1)
-    first = Reads(path, "b1")
+    first = ReadModel(path, "b1")
     first.apply(script.steps, EPOCH)
-    second = Reads(path, "b1")  # as after a kill: the first one never closed
+    second = ReadModel(path, "b1")  # as after a kill: the first one never closed
     assert second.applied == len(script.steps)
     assert [row.state for row in second.jobs()] == ["queued", "succeeded"]
     second.close()

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hanse.live.readmodel.cluster_facts import ClusterFacts, NodeFacts
-from hanse.live.readmodel.start_estimate import Ahead, Occupant, Plan, Start, estimate
+from hanse.live.readmodel.cluster_facts import ObservedCluster, ObservedNode
+from hanse.live.readmodel.start_estimate import Plan, QueuedTaskFacts, RunningTaskFacts, Start, estimate_start
 from hanse.model.constraints import Is
 from hanse.model.ids import SECOND
 from hanse.model.job import Affinity, JobSpec, TaskGroup
@@ -17,22 +17,22 @@ def cpus(count: int) -> Resources:
     return Resources(cpu=count * 1_000)
 
 
-def cluster(name: str, *free: int, size: int = 4, **rest: object) -> ClusterFacts:
+def cluster(name: str, *free: int, size: int = 4, **rest: object) -> ObservedCluster:
     """Nodes of ``size`` CPUs, with so many free."""
-    return ClusterFacts(name, tuple(NodeFacts(cpus(size), cpus(one)) for one in free), **rest)  # type: ignore[arg-type]
+    return ObservedCluster(name, tuple(ObservedNode(cpus(size), cpus(one)) for one in free), **rest)  # type: ignore[arg-type]
 
 
 def asks(count: int, cpu: int = 1, **rest: object) -> JobSpec:
     return JobSpec((TaskGroup(count=count, ask=cpus(cpu)),), **rest)  # type: ignore[arg-type]
 
 
-def runs(at: str, node: int, cpu: int, elapsed: int, *expected: int) -> Occupant:
-    return Occupant(at, node, cpus(cpu), elapsed * SECOND, tuple(time * SECOND for time in expected))
+def runs(at: str, node: int, cpu: int, elapsed: int, *expected: int) -> RunningTaskFacts:
+    return RunningTaskFacts(at, node, cpus(cpu), elapsed * SECOND, tuple(time * SECOND for time in expected))
 
 
-def plan(spec: JobSpec, *facts: ClusterFacts, running: tuple[Occupant, ...] = (),
-         ahead: tuple[Ahead, ...] = (), seed: int = 1, **rest: object) -> Plan:  # fmt: skip
-    return estimate(spec, facts, list(running), list(ahead), seed=seed, **rest)  # type: ignore[arg-type]
+def plan(spec: JobSpec, *facts: ObservedCluster, running: tuple[RunningTaskFacts, ...] = (),
+         ahead: tuple[QueuedTaskFacts, ...] = (), seed: int = 1, **rest: object) -> Plan:  # fmt: skip
+    return estimate_start(spec, facts, list(running), list(ahead), seed=seed, **rest)  # type: ignore[arg-type]
 
 
 def seconds(start: Start) -> tuple[float | None, ...]:
@@ -81,7 +81,7 @@ def test_what_a_task_has_already_run_rules_short_run_times_out() -> None:
 
 
 def test_what_waits_ahead_goes_first_and_its_own_end_counts() -> None:
-    first = Ahead(asks(1, 4), 0, 1, (5 * SECOND,))
+    first = QueuedTaskFacts(asks(1, 4), 0, 1, (5 * SECOND,))
     found = plan(asks(1, 4), cluster("a", 0), running=(runs("a", 0, 4, 0, 10),), ahead=(first,))
     assert seconds(found.start) == (15, 15, 15)
     small = plan(asks(1, 1), cluster("a", 1), ahead=(first,))
@@ -97,7 +97,7 @@ def test_what_nobody_measured_is_unknown() -> None:
     assert not any(one.chosen for one in found.candidates)
     outlived = plan(asks(1, 4), cluster("a", 0), running=(runs("a", 0, 4, 5, 1, 2),))
     assert seconds(outlived.start) == (None, None, None)
-    silent = plan(asks(1, 4), cluster("a", 4), ahead=(Ahead(asks(2, 4), 0, 2),))
+    silent = plan(asks(1, 4), cluster("a", 4), ahead=(QueuedTaskFacts(asks(2, 4), 0, 2),))
     assert silent.unknown == (
         "It depends on ends that cannot be estimated: no usable run times of 2 tasks ahead of it."
     )
@@ -113,7 +113,7 @@ def test_an_unknown_task_elsewhere_does_not_matter() -> None:
 def test_whoever_is_ahead_takes_what_frees_first() -> None:
     """Node a is free after 10 or after 20 seconds, b after 15: the one that is left is ours."""
     running = (runs("a", 0, 4, 0, 10, 20), runs("b", 0, 4, 0, 15))
-    ahead = (Ahead(asks(1, 4), 0, 1),)
+    ahead = (QueuedTaskFacts(asks(1, 4), 0, 1),)
     found = plan(asks(1, 4), cluster("a", 0), cluster("b", 0), running=running, ahead=ahead, draws=1_000)
     assert found.start.p10 == 15 * SECOND
     assert found.start.p90 == 20 * SECOND
@@ -125,7 +125,7 @@ def test_whoever_is_ahead_takes_what_frees_first() -> None:
 def test_some_quantiles_may_be_known_and_others_not() -> None:
     """As above, but b is forbidden: in half of all futures the one ahead has a, and nobody knows how long."""
     running = (runs("a", 0, 4, 0, 10, 20), runs("b", 0, 4, 0, 15))
-    ahead = (Ahead(asks(1, 4), 0, 1),)
+    ahead = (QueuedTaskFacts(asks(1, 4), 0, 1),)
     spec = asks(1, 4, clusters_forbidden=("b",))
     found = plan(spec, cluster("a", 0), cluster("b", 0), running=running, ahead=ahead, draws=1_000)
     assert (found.start.p10, found.start.p90) == (20 * SECOND, None)
@@ -148,7 +148,7 @@ def test_a_gang_starts_as_a_whole() -> None:
 
 def test_tasks_that_keep_apart_need_a_node_each() -> None:
     lonely = JobSpec((TaskGroup(ask=cpus(1), affinity=(Affinity("x", apart=True),)),), labels=("x",))
-    many = Ahead(
+    many = QueuedTaskFacts(
         msgspec.structs.replace(lonely, groups=(msgspec.structs.replace(lonely.groups[0], count=2),)), 0, 2,
         (50 * SECOND,),
     )  # fmt: skip
@@ -162,19 +162,19 @@ def test_tasks_that_keep_apart_need_a_node_each() -> None:
         cluster("a", 4, draining=True),
         cluster("a", 4, reachable=False),
         cluster("a", 4, fenced=True),
-        ClusterFacts("a", (NodeFacts(cpus(4), cpus(4), draining=True),)),
-        ClusterFacts("a", (NodeFacts(cpus(4), cpus(4), reserved=True),)),
-        ClusterFacts("a", ()),
+        ObservedCluster("a", (ObservedNode(cpus(4), cpus(4), draining=True),)),
+        ObservedCluster("a", (ObservedNode(cpus(4), cpus(4), reserved=True),)),
+        ObservedCluster("a", ()),
     ],
 )
-def test_closed_clusters_take_nothing(shut: ClusterFacts) -> None:
+def test_closed_clusters_take_nothing(shut: ObservedCluster) -> None:
     found = plan(asks(1), shut, cluster("b", 1))
     assert [one.cluster for one in found.candidates if one.chosen] == ["b"]
     assert not plan(asks(1), shut).starts_now
 
 
 def test_rules_and_conditions_hold() -> None:
-    zone = ClusterFacts("z", (NodeFacts(cpus(4), cpus(4), (("zone", "a"),)),))
+    zone = ObservedCluster("z", (ObservedNode(cpus(4), cpus(4), (("zone", "a"),)),))
     spec = JobSpec((TaskGroup(where=Is("zone", "a")),))
     assert [one.cluster for one in plan(spec, cluster("b", 4), zone).candidates if one.chosen] == ["z"]
     forbidden = msgspec.structs.replace(spec, clusters_forbidden=("z",))
@@ -183,7 +183,7 @@ def test_rules_and_conditions_hold() -> None:
 
 def test_what_is_left_out_is_said() -> None:
     spec = JobSpec((TaskGroup(ask_max=cpus(8), affinity=(Affinity("y"),)),), priority=3, after=())
-    assert len(plan(spec, cluster("a", 4), ahead=(Ahead(asks(2, gang=True), 0, 2),)).caveats) == 4
+    assert len(plan(spec, cluster("a", 4), ahead=(QueuedTaskFacts(asks(2, gang=True), 0, 2),)).caveats) == 4
     waits = plan(msgspec.structs.replace(spec, after=(1 << 32,)), cluster("a", 4))
     assert not waits.starts_now
     assert waits.unknown.startswith("It waits for other jobs first")

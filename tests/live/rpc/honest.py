@@ -4,10 +4,15 @@ from hanse.core.broker.broker import Broker
 from hanse.core.config import BrokerConfig, RunnerConfig, WardenConfig
 from hanse.core.runner.runner import Runner
 from hanse.core.warden.warden import Warden
-from hanse.live.rpc.frames import decode
-from hanse.live.rpc.peer_permissions import MAY_SAY
-from hanse.live.rpc.validation import vet_frame
-from hanse.live.rpc.validation_context import Limits, broker_limits, runner_limits, warden_limits
+from hanse.live.rpc.frames import decode_frame
+from hanse.live.rpc.peer_permissions import ALLOWED_MESSAGES
+from hanse.live.rpc.validation import validate_frame
+from hanse.live.rpc.validation_context import (
+    ValidationContext,
+    broker_validation_context,
+    runner_validation_context,
+    warden_validation_context,
+)
 from hanse.model.effects import Effect
 from hanse.model.events import Event, MessageReceived
 from hanse.model.messages import Envelope
@@ -17,7 +22,7 @@ from hanse.policy.placers import PLACERS
 from hanse.policy.queue_orders import QUEUE_ORDERS
 from hanse.policy.sizers import SIZERS
 from hanse.security.identity import Role
-from hanse.sim.league import Factories, Policies
+from hanse.sim.league import LeagueFactories, PolicyNames
 from tests.live.rpc.nonsense import as_frame_of, tasks_of
 
 REFUSED: list[str] = []
@@ -25,27 +30,27 @@ REFUSED: list[str] = []
 VETTED: list[int] = [0]
 
 
-def examine(event: Event, limits: Limits, role: Role) -> None:
+def examine(event: Event, limits: ValidationContext, role: Role) -> None:
     """Send a received envelope through the whole receiving path; note what would have been refused."""
     if type(event) is not MessageReceived:
         return
     VETTED[0] += 1
     limits.clock = lambda: event.at
     content = as_frame_of(event.envelope)[4:]
-    envelopes = decode(content)
+    envelopes = decode_frame(content)
     if isinstance(envelopes, str):
         REFUSED.append(f"{envelopes}: {event.envelope}")
         return
     assert envelopes == [event.envelope]
-    allowed = MAY_SAY.get((_role(event.envelope, limits), role), frozenset())
+    allowed = ALLOWED_MESSAGES.get((_role(event.envelope, limits), role), frozenset())
     if type(event.envelope.body) not in allowed:
         REFUSED.append(f"body: {event.envelope}")
-    good, stale, reason = vet_frame(envelopes, lambda _: limits)
+    good, stale, reason = validate_frame(envelopes, lambda _: limits)
     if stale or reason or not good:
         REFUSED.append(f"{reason or 'stale'}: {event.envelope}")
 
 
-def _role(envelope: Envelope, limits: Limits) -> Role:
+def _role(envelope: Envelope, limits: ValidationContext) -> Role:
     groups = {Role.BROKER: limits.brokers, Role.WARDEN: limits.clusters, Role.RUNNER: limits.runners}
     return next(role for role, names in groups.items() if envelope.source in (names or ()))
 
@@ -57,8 +62,8 @@ class VettedBroker(Broker):
         self, config: BrokerConfig, order: QueueOrder, placer: Placer, rank: ClusterRanker, sizer: Sizer
     ) -> None:
         super().__init__(config, order, placer, rank, sizer)
-        self.limits = broker_limits(config)
-        self.limits.tasks = lambda job: tasks_of(self, job)
+        self.limits = broker_validation_context(config)
+        self.limits.count_tasks = lambda job: tasks_of(self, job)
 
     def handle(self, event: Event) -> list[Effect]:
         examine(event, self.limits, Role.BROKER)
@@ -70,7 +75,7 @@ class VettedWarden(Warden):
 
     def __init__(self, config: WardenConfig) -> None:
         super().__init__(config)
-        self.limits = warden_limits(config)
+        self.limits = warden_validation_context(config)
 
     def handle(self, event: Event) -> list[Effect]:
         examine(event, self.limits, Role.WARDEN)
@@ -82,14 +87,14 @@ class VettedRunner(Runner):
 
     def __init__(self, config: RunnerConfig) -> None:
         super().__init__(config)
-        self.limits = runner_limits(config)
+        self.limits = runner_validation_context(config)
 
     def handle(self, event: Event) -> list[Effect]:
         examine(event, self.limits, Role.RUNNER)
         return super().handle(event)
 
 
-def make_broker(config: BrokerConfig, policies: Policies) -> Broker:
+def make_broker(config: BrokerConfig, policies: PolicyNames) -> Broker:
     return VettedBroker(
         config,
         QUEUE_ORDERS[policies.order](),
@@ -99,5 +104,5 @@ def make_broker(config: BrokerConfig, policies: Policies) -> Broker:
     )
 
 
-def vetted_factories() -> Factories:
-    return Factories(broker=make_broker, warden=VettedWarden, runner=VettedRunner)
+def vetted_factories() -> LeagueFactories:
+    return LeagueFactories(broker=make_broker, warden=VettedWarden, runner=VettedRunner)

@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from hanse.live.rpc.bounds import Bounds
-from hanse.live.rpc.frames import take_frame
+from hanse.live.rpc.bounds import TransportBounds
+from hanse.live.rpc.frames import pop_frame
 from hanse.live.rpc.peer_permissions import Peer
 from hanse.live.rpc.transport import Transport
-from hanse.live.rpc.validation_context import Limits
+from hanse.live.rpc.validation_context import ValidationContext
 from hanse.live.rpc.wire_version import client_context
 from hanse.model.ids import TaskId
 from hanse.model.messages import CancelAttempts, Envelope, Message
@@ -29,7 +29,7 @@ HOST = "127.0.0.1"
 PATIENCE = 60.0
 """Seconds after which a test has failed; none needs more than a few."""
 TASK = TaskId(1 << 52)
-QUICK = Bounds(redial_first=0.001, redial_most=0.01, close_seconds=0.5)
+QUICK = TransportBounds(redial_first=0.001, redial_most=0.01, close_seconds=0.5)
 """Back-off in milliseconds, so that tests of it are short."""
 
 
@@ -110,17 +110,17 @@ class Member:
     async def start(
         self,
         book: dict[str, Peer],
-        bounds: Bounds = QUICK,
-        limits: dict[str, Limits] | None = None,
+        bounds: TransportBounds = QUICK,
+        limits: dict[str, ValidationContext] | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         """Come up (again), on the same port if it had one."""
         more = {} if clock is None else {"clock": clock}
         self.transport = Transport(
             self.identity, self.credentials, book, self.post,
-            limits=limits, bounds=bounds, random=Random(1), **more,
+            contexts=limits, bounds=bounds, random=Random(1), **more,
         )  # fmt: skip
-        self.transport.counters = self.transport._office.counters = self.counters
+        self.transport.counters = self.transport._shared.counters = self.counters
         self.port = await self.transport.listen(HOST, self.port)
 
     async def stop(self) -> None:
@@ -133,12 +133,12 @@ def member(league: PaperLeague, role: Role, name: str) -> Member:
     return Member(league.identity(role, name), league.credentials(role, name))
 
 
-async def pair(league: PaperLeague, bounds: Bounds = QUICK) -> tuple[Member, Member]:
+async def pair(league: PaperLeague, bounds: TransportBounds = QUICK) -> tuple[Member, Member]:
     """A broker b1 and a warden c1 that know each other."""
     broker, warden = member(league, Role.BROKER, "b1"), member(league, Role.WARDEN, "c1")
     await broker.start({}, bounds)
     await warden.start({"b1": broker.peer()}, bounds)
-    broker.wire.update({"c1": warden.peer()})
+    broker.wire.update_book({"c1": warden.peer()})
     return broker, warden
 
 
@@ -153,7 +153,7 @@ def envelope(
 
 def frame(*envelopes: Envelope) -> bytes:
     """A frame as the wire writes it."""
-    made, _ = take_frame(deque(envelopes))
+    made, _ = pop_frame(deque(envelopes))
     assert made is not None
     return bytes(made)
 
@@ -208,7 +208,9 @@ def play(story: Coroutine[Any, Any, None]) -> None:
     asyncio.run(watched())
 
 
-async def fortress(league: PaperLeague, bounds: Bounds = QUICK, clock: Clock | None = None) -> Member:
+async def fortress(
+    league: PaperLeague, bounds: TransportBounds = QUICK, clock: Clock | None = None
+) -> Member:
     """A warden c1 that knows the broker b1."""
     warden = member(league, Role.WARDEN, "c1")
     book = {"b1": Peer(league.identity(Role.BROKER, "b1"), HOST, 1)}

@@ -17,10 +17,14 @@ import msgspec
 from hanse.core.broker.broker import Broker
 from hanse.core.machine import Machine
 from hanse.core.warden.warden import Warden
-from hanse.live.rpc.frames import decode, take_frame
-from hanse.live.rpc.peer_permissions import Book, Peer
-from hanse.live.rpc.validation import vet_frame
-from hanse.live.rpc.validation_context import Limits, broker_limits, warden_limits
+from hanse.live.rpc.frames import decode_frame, pop_frame
+from hanse.live.rpc.peer_permissions import AddressBook, Peer
+from hanse.live.rpc.validation import validate_frame
+from hanse.live.rpc.validation_context import (
+    ValidationContext,
+    broker_validation_context,
+    warden_validation_context,
+)
 from hanse.model.constraints import Is
 from hanse.model.duration_stats import DurationStats, DurationStatsUpdate, KindStats
 from hanse.model.events import MessageReceived, Tick
@@ -232,21 +236,21 @@ class Harness:
                 *((name, Role.RUNNER) for name in ("c1.r1", "c1.r2")),
             )
         }
-        self.book = Book(own, peers)
+        self.book = AddressBook(own, peers)
         self.told = self.taken = 0
         """Messages made, and those that reached the machine."""
 
-    def limits(self, machine: Machine) -> Limits:
+    def limits(self, machine: Machine) -> ValidationContext:
         if isinstance(machine, Broker):
-            limits = broker_limits(machine.config)
-            limits.tasks = lambda job: tasks_of(machine, job)
+            limits = broker_validation_context(machine.config)
+            limits.count_tasks = lambda job: tasks_of(machine, job)
             for name in machine.config.clusters:
                 snapshot = machine.view_state_of(name).snapshot
                 if snapshot is not None:
-                    limits.learn(snapshot)
+                    limits.learn_layout(snapshot)
         else:
             assert isinstance(machine, Warden)
-            limits = warden_limits(machine.config)
+            limits = warden_validation_context(machine.config)
         limits.clock = lambda: self.target.now
         return limits
 
@@ -271,17 +275,19 @@ class Harness:
         machine.restore(machine.dump())
         machine.handle(Tick(now + 101 * SECOND))
 
-    def arrive(self, content: bytes, machine: Machine, limits: Limits, now: int) -> None:
+    def arrive(self, content: bytes, machine: Machine, limits: ValidationContext, now: int) -> None:
         """A frame's content, from whoever it says it is: the receiving path of the wire, without sockets."""
-        envelopes = decode(content)
+        envelopes = decode_frame(content)
         if isinstance(envelopes, str):
             return
         for envelope in envelopes:
             peer = self.book.peers.get(envelope.source)
-            allowed = self.book.may_say(peer.identity, envelope.source, envelope.target) if peer else ""
+            allowed = (
+                self.book.allowed_messages(peer.identity, envelope.source, envelope.target) if peer else ""
+            )
             if isinstance(allowed, str) or type(envelope.body) not in allowed:
                 return
-        good, _, _ = vet_frame(envelopes, lambda _: limits)
+        good, _, _ = validate_frame(envelopes, lambda _: limits)
         for envelope in good:
             self.taken += 1
             machine.handle(MessageReceived(now, envelope))
@@ -387,6 +393,6 @@ def _copy(plain: Any) -> Any:
 
 def as_frame_of(envelope: Envelope) -> bytes:
     """An envelope as a frame."""
-    made, _ = take_frame(deque((envelope,)))
+    made, _ = pop_frame(deque((envelope,)))
     assert made is not None
     return bytes(made)

@@ -41,12 +41,12 @@ def test_the_time_of_a_frame_counts_from_its_first_byte(league: PaperLeague) -> 
         caller = await Caller.dial(warden, league.credentials(Role.BROKER, "b1"))
         caller.say(frame(envelope(1)))
         await warden.post.reach(1)
-        inlet = next(iter(warden.wire._gate.inlets))
+        inlet = next(iter(warden.wire._listener.admitted))
         data = frame(envelope(2))
         timers = []
         for part in (data[:5], data[5:6], data[6:] + data[:3], data[3:]):
             inlet.data_received(part)
-            timers.append(inlet._stall)
+            timers.append(inlet._stall_timer)
         assert timers[0] is not None
         assert timers[1] is timers[0], "a byte now and then buys no time"
         assert timers[2] not in (None, timers[0]), "the next frame has its own"
@@ -68,7 +68,7 @@ def test_silent_newcomers_are_bounded_and_turned_away_in_time(league: PaperLeagu
         for caller in crowd:
             assert await caller.heard() == b""
             await caller.hang_up()
-        assert not warden.wire._gate._shaking
+        assert not warden.wire._listener._handshakes
         await still_serves(league, warden, {"refused_crowded": 6, "refused_slow_handshake": 4})
 
     play(story())
@@ -173,7 +173,7 @@ def test_a_recorded_conversation_cannot_be_played_again(league: PaperLeague) -> 
     async def story() -> None:
         broker, warden = await pair(league)
         tap = Wiretap(warden.port)
-        broker.wire.update({"c1": Peer(warden.identity, HOST, await tap.start())})
+        broker.wire.update_book({"c1": Peer(warden.identity, HOST, await tap.start())})
         broker.wire.send(envelope(1))
         await warden.post.reach(1)
         replay = await Caller.dial(warden, None)
@@ -194,7 +194,7 @@ def test_a_frame_doubled_on_the_way_is_not_delivered_twice(league: PaperLeague) 
     async def story() -> None:
         broker, warden = await pair(league)
         tap = Wiretap(warden.port)
-        broker.wire.update({"c1": Peer(warden.identity, HOST, await tap.start())})
+        broker.wire.update_book({"c1": Peer(warden.identity, HOST, await tap.start())})
         broker.wire.send(envelope(1))
         await warden.post.reach(1)
         tap.doubles = True

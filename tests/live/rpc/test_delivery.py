@@ -9,8 +9,8 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hanse.live.rpc.bounds import Bounds
-from hanse.live.rpc.frames import ENVELOPES_MAX, FRAME_BYTES_MAX, FRAME_BYTES_USUAL, decode, take_frame
+from hanse.live.rpc.bounds import TransportBounds
+from hanse.live.rpc.frames import ENVELOPES_MAX, FRAME_BYTES_MAX, FRAME_BYTES_TARGET, decode_frame, pop_frame
 from hanse.live.rpc.peer_permissions import Peer
 from hanse.model.messages import Ack, AckEnds, Envelope, RunnerReport
 from hanse.security.certificate_fields import read_certificate
@@ -132,14 +132,14 @@ def test_frames_hold_what_was_taken_and_keep_to_the_limit(sizes: list[int], limi
     outbox, arrived, dropped = deque(envelopes), [], 0
     while outbox:
         before = len(outbox)
-        frame, count = take_frame(outbox, limit)
+        frame, count = pop_frame(outbox, limit)
         assert count == before - len(outbox) > 0
         if frame is None:
             dropped += 1
             continue
         assert len(frame) <= limit + 4
         assert int.from_bytes(frame[:4], "big") == len(frame) - 4
-        content = decode(frame[4:])
+        content = decode_frame(frame[4:])
         assert not isinstance(content, str)
         arrived += content
     assert len(arrived) + dropped == len(envelopes)
@@ -148,21 +148,21 @@ def test_frames_hold_what_was_taken_and_keep_to_the_limit(sizes: list[int], limi
 
 def test_a_frame_has_no_more_envelopes_than_a_reader_takes() -> None:
     outbox = deque(envelope(number) for number in range(1, ENVELOPES_MAX + 100))
-    frame, count = take_frame(outbox)
+    frame, count = pop_frame(outbox)
     assert frame is not None
-    assert count == ENVELOPES_MAX or len(frame) >= FRAME_BYTES_USUAL
-    assert len(decode(frame[4:])) == count <= ENVELOPES_MAX
+    assert count == ENVELOPES_MAX or len(frame) >= FRAME_BYTES_TARGET
+    assert len(decode_frame(frame[4:])) == count <= ENVELOPES_MAX
 
 
 def test_nothing_is_dialled_before_there_is_something_to_say(league: PaperLeague) -> None:
     async def story() -> None:
         broker, warden = await pair(league)
-        assert not broker.wire.connected("c1")
+        assert not broker.wire.is_connected("c1")
         broker.wire.send(envelope(1))
         await warden.post.reach(1)
-        assert broker.wire.connected("c1")
-        assert not warden.wire.connected("b1")
-        assert not warden.wire.connected("nobody")
+        assert broker.wire.is_connected("c1")
+        assert not warden.wire.is_connected("b1")
+        assert not warden.wire.is_connected("nobody")
         await broker.stop()
         await warden.stop()
 
@@ -194,18 +194,18 @@ def test_pauses_between_diallings_grow_to_a_bound_and_start_small_again(league: 
     async def story() -> None:
         broker = member(league, Role.BROKER, "b1")
         nowhere = Peer(league.identity(Role.WARDEN, "c1"), HOST, 1)
-        await broker.start({"c1": nowhere}, Bounds(redial_first=1.0, redial_most=8.0))
+        await broker.start({"c1": nowhere}, TransportBounds(redial_first=1.0, redial_most=8.0))
         broker.wire.send(envelope(1))
-        outlet = next(iter(broker.wire._outlets.values()))
+        outlet = next(iter(broker.wire._senders.values()))
         await broker.counters.reach("unreachable")
         loop = asyncio.get_running_loop()
         spans = []
         for _ in range(6):
-            spans.append(outlet._not_before - loop.time())
-            outlet._pause(loop.time())
+            spans.append(outlet._redial_allowed_at - loop.time())
+            outlet._delay_redial(loop.time())
         for span, doubled in zip(spans, (1, 2, 4, 8, 8, 8), strict=True):
             assert doubled / 2 - 0.5 < span <= doubled
-        assert outlet._redial is not None, "the next dialling is on the clock, not in a loop"
+        assert outlet._redial_timer is not None, "the next dialling is on the clock, not in a loop"
         await broker.stop()
 
     play(story())
@@ -218,13 +218,13 @@ def test_a_dialling_that_took_its_time_is_not_paused_after(league: PaperLeague) 
     async def story() -> None:
         broker = member(league, Role.BROKER, "b1")
         nowhere = Peer(league.identity(Role.WARDEN, "c1"), HOST, 1)
-        await broker.start({"c1": nowhere}, Bounds(redial_first=600.0, redial_most=600.0))
+        await broker.start({"c1": nowhere}, TransportBounds(redial_first=600.0, redial_most=600.0))
         broker.wire.send(envelope(1))
-        outlet = next(iter(broker.wire._outlets.values()))
+        outlet = next(iter(broker.wire._senders.values()))
         await broker.counters.reach("unreachable")
         now = asyncio.get_running_loop().time()
-        outlet._pause(now - 600.0)
-        assert outlet._not_before <= now
+        outlet._delay_redial(now - 600.0)
+        assert outlet._redial_allowed_at <= now
         await broker.stop()
 
     play(story())
@@ -272,7 +272,9 @@ def test_a_full_outbox_drops_and_counts(league: PaperLeague) -> None:
     async def story() -> None:
         broker = member(league, Role.BROKER, "b1")
         nowhere = Peer(league.identity(Role.WARDEN, "c1"), HOST, 1)
-        await broker.start({"c1": nowhere}, Bounds(outbox_envelopes=10, redial_first=60.0, redial_most=60.0))
+        await broker.start(
+            {"c1": nowhere}, TransportBounds(outbox_envelopes=10, redial_first=60.0, redial_most=60.0)
+        )
         for number in range(1, 16):
             broker.wire.send(envelope(number))
         await broker.counters.reach("unreachable")
@@ -364,7 +366,7 @@ def test_a_renewed_certificate_is_used_without_losing_what_is_queued(tmp_path: P
 
 def seen_by(one: Member) -> object:
     """The serial number of the certificate that the youngest connection showed."""
-    inlet = list(one.wire._gate.inlets)[-1]
+    inlet = list(one.wire._listener.admitted)[-1]
     assert inlet._transport is not None
     return inlet._transport.get_extra_info("peercert")["serialNumber"]
 
@@ -378,10 +380,10 @@ def test_newcomers_are_shown_the_renewed_certificate(tmp_path: Path) -> None:
         shown = warden.credentials.certificate()
         broker.wire.send(envelope(1))
         await warden.post.reach(1)
-        outlet = next(iter(broker.wire._outlets.values()))
-        assert outlet._stream is not None
-        assert outlet._stream._transport is not None
-        der = outlet._stream._transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        outlet = next(iter(broker.wire._senders.values()))
+        assert outlet._connection is not None
+        assert outlet._connection._transport is not None
+        der = outlet._connection._transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
         assert read_certificate(ssl.DER_cert_to_PEM_cert(der)).fingerprint == shown.fingerprint
         await broker.stop()
         await warden.stop()
@@ -394,16 +396,16 @@ def test_who_leaves_the_book_is_cut_off_and_who_moves_is_found(league: PaperLeag
         broker, warden = await pair(league)
         broker.wire.send(envelope(1))
         await warden.post.reach(1)
-        warden.wire.update({})
+        warden.wire.update_book({})
         assert warden.counters["refused_unknown"] == 1
         await broker.counters.reach("disconnected")
         await warden.stop()
         warden.port = 0
         await warden.start({"b1": broker.peer()})
         broker.wire.send(envelope(2))
-        broker.wire.update({"c1": warden.peer()})
+        broker.wire.update_book({"c1": warden.peer()})
         assert numbers(await warden.post.reach(2)) == [1, 2]
-        broker.wire.update({})
+        broker.wire.update_book({})
         broker.wire.send(envelope(3))
         assert broker.counters["dropped_unknown"] == 1
         await broker.stop()
@@ -418,7 +420,7 @@ def test_a_warden_speaks_for_the_runner_in_its_daemon(league: PaperLeague) -> No
         await host.start({})
         runner = Peer(host.identity, HOST, host.port, Role.RUNNER)
         await warden.start({"c2/runner": runner, "c2": host.peer()})
-        host.wire.update({"c1": warden.peer(), "c2/runner": runner})
+        host.wire.update_book({"c1": warden.peer(), "c2/runner": runner})
         report = Envelope("c2/runner", "c1", 0, 1, 0, RunnerReport(((TASK, 1),), ()))
         host.wire.send(report)
         assert await warden.post.reach(1) == [report]
@@ -437,16 +439,16 @@ def test_a_hushed_member_reads_nothing_until_it_may(league: PaperLeague) -> None
         broker, warden = await pair(league, bounds)
         broker.wire.send(envelope(1))
         await warden.post.reach(1)
-        warden.wire.hush(quiet=True)
+        warden.wire.set_paused(paused=True)
         large = AckEnds((TASK,) * 100_000, (1,) * 100_000)  # about 1 MB
         for number in range(2, 42):
             broker.wire.send(envelope(number, body=large))
-        stream = next(iter(broker.wire._outlets.values()))._stream
+        stream = next(iter(broker.wire._senders.values()))._connection
         assert stream is not None
         while stream.writable:
             await asyncio.sleep(0)
         assert broker.counters["sent"] < 41
-        warden.wire.hush(quiet=False)
+        warden.wire.set_paused(paused=False)
         assert numbers(await warden.post.reach(41)) == list(range(1, 42))
         await broker.stop()
         await warden.stop()
@@ -460,13 +462,13 @@ def test_a_peer_that_takes_nothing_is_dialled_anew(league: PaperLeague) -> None:
         broker, warden = await pair(league, bounds)
         broker.wire.send(envelope(1))
         await warden.post.reach(1)
-        warden.wire.hush(quiet=True)
+        warden.wire.set_paused(paused=True)
         large = AckEnds((TASK,) * 100_000, (1,) * 100_000)
         for number in range(2, 102):
             broker.wire.send(envelope(number, body=large))
         await broker.counters.reach("stalled")
         assert broker.counters["dropped_full"] == 50
-        warden.wire.hush(quiet=False)
+        warden.wire.set_paused(paused=False)
         await broker.counters.reach("connected", 2)
         await broker.stop()
         await warden.stop()
@@ -476,4 +478,4 @@ def test_a_peer_that_takes_nothing_is_dialled_anew(league: PaperLeague) -> None:
 
 def test_the_bound_of_a_frame_is_what_the_design_says() -> None:
     assert FRAME_BYTES_MAX == 16 << 20
-    assert Bounds().frame_bytes == FRAME_BYTES_MAX
+    assert TransportBounds().frame_bytes == FRAME_BYTES_MAX

@@ -3,8 +3,8 @@
 import pytest
 
 from hanse.core.config import BrokerConfig
-from hanse.live.rpc.validation import vet
-from hanse.live.rpc.validation_context import broker_limits
+from hanse.live.rpc.validation import validate
+from hanse.live.rpc.validation_context import broker_validation_context
 from hanse.model.drains import DRAINED_NODES_REPORTED_MAX, DRAINS_REPORTED_MAX, Drain
 from hanse.model.ids import ClusterId
 from hanse.model.messages import Envelope, WardenHeartbeat
@@ -14,10 +14,10 @@ NOW = 1_000_000
 
 def verdict(*drains: Drain) -> str | None:
     """What a broker's vetting says of a beat with these drains."""
-    limits = broker_limits(BrokerConfig("b1", 1, ("b1",), ("c1",)))
+    limits = broker_validation_context(BrokerConfig("b1", 1, ("b1",), ("c1",)))
     limits.clock = lambda: NOW
     beat = WardenHeartbeat(ClusterId("c1"), 1, NOW, 6, (), drains)
-    return vet(Envelope("c1", "b1", 0, 0, 0, beat), limits)
+    return validate(Envelope("c1", "b1", 0, 0, 0, beat), limits)
 
 
 def test_drains_as_wardens_tell_them_pass() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from hanse.live.history_check import ABOUT_THE_PAST
+from hanse.live.history_check import HISTORY_MESSAGES
 from hanse.live.rpc import message_validators
-from hanse.live.rpc.peer_permissions import MAY_SAY
+from hanse.live.rpc.peer_permissions import ALLOWED_MESSAGES
 from tests.live.rpc.nonsense import Dice, Harness, Stage
 
 SCRIPT = Path(__file__).with_name("fuzz_frames.py")
@@ -36,15 +36,17 @@ def test_no_tale_breaks_a_machine(stage: Stage, who: str) -> None:
 @pytest.mark.parametrize("who", ["broker", "warden"])
 def test_every_kind_of_message_to_a_machine_is_told(stage: Stage, who: str) -> None:
     target = getattr(stage, who)
-    kinds: set[Any] = {kind for (_, to), said in MAY_SAY.items() if to is target.role for kind in said}
-    kinds -= ABOUT_THE_PAST  # the daemon answers them
+    kinds: set[Any] = {
+        kind for (_, to), said in ALLOWED_MESSAGES.items() if to is target.role for kind in said
+    }
+    kinds -= HISTORY_MESSAGES  # the daemon answers them
     assert {kind.__struct_config__.tag for kind in kinds} == set(target.seeds)
 
 
 def test_tales_find_what_vetting_leaves_open(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same tales break the machines when nothing is vetted: it is vetting that protects them."""
-    for kind in message_validators.VETTERS:
-        monkeypatch.setitem(message_validators.VETTERS, kind, lambda _body, _limits, _source: None)
+    for kind in message_validators.VALIDATORS:
+        monkeypatch.setitem(message_validators.VALIDATORS, kind, lambda _body, _limits, _source: None)
     broken = 0
     for harness in (Harness(stage.broker), Harness(stage.warden)):
         for seed in range(300):

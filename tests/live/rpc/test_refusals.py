@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hanse.live.rpc.frames import ENVELOPES_MAX, FRAME_BYTES_MAX, decode
-from hanse.live.rpc.inbound import Inlet
-from hanse.live.rpc.peer_permissions import MAY_SAY, Peer
+from hanse.live.rpc.frames import ENVELOPES_MAX, FRAME_BYTES_MAX, decode_frame
+from hanse.live.rpc.inbound import InboundConnection
+from hanse.live.rpc.peer_permissions import ALLOWED_MESSAGES, Peer
 from hanse.live.rpc.transport import Transport
 from hanse.live.rpc.wire_version import server_context
 from hanse.model import messages as m
@@ -271,7 +271,7 @@ def test_a_bad_frame_ends_the_connection_and_nothing_of_it_is_delivered(
 
 @pytest.mark.parametrize("content", UNDECODABLE, ids=range(len(UNDECODABLE)))
 def test_what_is_no_array_of_envelopes_is_undecodable(content: bytes) -> None:
-    assert decode(content) == "undecodable"
+    assert decode_frame(content) == "undecodable"
 
 
 def test_good_frames_before_a_bad_one_are_delivered(league: PaperLeague) -> None:
@@ -298,8 +298,8 @@ def test_frames_may_arrive_in_any_pieces(league: PaperLeague, pieces: int) -> No
             await caller.writer.drain()
             await asyncio.sleep(0)
         assert [each.seq for each in await warden.post.reach(4)] == [1, 2, 3, 4]
-        inlet = next(iter(warden.wire._gate.inlets))
-        assert inlet._stall is None, "nothing is outstanding"
+        inlet = next(iter(warden.wire._listener.admitted))
+        assert inlet._stall_timer is None, "nothing is outstanding"
         await caller.hang_up()
         await warden.stop()
 
@@ -332,13 +332,13 @@ def test_no_bytes_crash_a_reader_or_get_past_the_checks(chunks: list[bytes]) -> 
         )
         post = Post()
         wire = Transport(own, Credentials(Path("nowhere")), {"b1": Peer(peer, HOST, 1)}, post)
-        inlet = Inlet(wire._gate)
+        inlet = InboundConnection(wire._listener)
         inlet.identity = peer
         for chunk in chunks:
             inlet.data_received(chunk)
         for found in post.all:
             assert (found.source, found.target) == ("b1", "c1")
-            assert type(found.body) in MAY_SAY[Role.BROKER, Role.WARDEN]
+            assert type(found.body) in ALLOWED_MESSAGES[Role.BROKER, Role.WARDEN]
         refused = [count for key, count in wire.counters.items() if key.startswith("refused_")]
         assert sum(refused) <= 1
         inlet.connection_lost(None)

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from hanse.live.rpc.peer_permissions import MAY_SAY, Book, Peer
+from hanse.live.rpc.peer_permissions import ALLOWED_MESSAGES, AddressBook, Peer
 from hanse.model import messages as m
 from hanse.model.duration_stats import DurationStatsUpdate
 from hanse.model.messages import Ack, SequencedMessage, SoftMessage
@@ -76,8 +76,8 @@ BODIES = (*get_args(SequencedMessage), *get_args(SoftMessage))
 def test_every_role_says_only_what_is_its_to_say(sender: Role, receiver: Role, body: type) -> None:
     own = Identity("local", receiver, "me")
     other = Identity("local", sender, "you")
-    book = Book(own, {"you": Peer(other, HOST, 1)})
-    allowed = book.may_say(other, "you", "me")
+    book = AddressBook(own, {"you": Peer(other, HOST, 1)})
+    allowed = book.allowed_messages(other, "you", "me")
     assert not isinstance(allowed, str)
     expected = any(
         (LETTERS[pair[0]], LETTERS[pair[1]]) == (sender, receiver) and body in (*bodies, Ack)
@@ -87,17 +87,17 @@ def test_every_role_says_only_what_is_its_to_say(sender: Role, receiver: Role, b
 
 
 def test_every_kind_of_message_has_a_sender() -> None:
-    said = {body for bodies in MAY_SAY.values() for body in bodies}
+    said = {body for bodies in ALLOWED_MESSAGES.values() for body in bodies}
     assert said == set(BODIES)
 
 
 def test_names_belong_to_identities() -> None:
     own, broker = Identity("local", Role.WARDEN, "c1"), Identity("local", Role.BROKER, "b1")
     thief = Identity("local", Role.BROKER, "b2")
-    book = Book(own, {"b1": Peer(broker, HOST, 1), "b2": Peer(thief, HOST, 2)})
-    assert book.may_say(thief, "b1", "c1") == "source"
-    assert book.may_say(thief, "nobody", "c1") == "source"
-    assert book.may_say(thief, "b2", "b1") == "target"
-    assert book.may_say(thief, "b2", "nobody") == "target"
-    assert book.may_say(thief, "c1", "c1") == "source"
-    assert m.Claim in book.may_say(broker, "b1", "c1")
+    book = AddressBook(own, {"b1": Peer(broker, HOST, 1), "b2": Peer(thief, HOST, 2)})
+    assert book.allowed_messages(thief, "b1", "c1") == "source"
+    assert book.allowed_messages(thief, "nobody", "c1") == "source"
+    assert book.allowed_messages(thief, "b2", "b1") == "target"
+    assert book.allowed_messages(thief, "b2", "nobody") == "target"
+    assert book.allowed_messages(thief, "c1", "c1") == "source"
+    assert m.Claim in book.allowed_messages(broker, "b1", "c1")

@@ -8,15 +8,15 @@ import pytest
 from hanse.core.config import BrokerConfig, NodeConfig, RunnerConfig, WardenConfig
 from hanse.core.messaging.link import WINDOW_MAX
 from hanse.live.rpc.field_validators import JOB_MAX, JOB_MIN, NUMBER_MAX, TASK_MAX, TASK_MIN
-from hanse.live.rpc.message_validators import VETTERS, WATCHED_MAX
-from hanse.live.rpc.validation import vet, vet_frame
+from hanse.live.rpc.message_validators import VALIDATORS, WATCHED_MAX
+from hanse.live.rpc.validation import validate, validate_frame
 from hanse.live.rpc.validation_context import (
     STALE,
     Layout,
-    Limits,
-    broker_limits,
-    runner_limits,
-    warden_limits,
+    ValidationContext,
+    broker_validation_context,
+    runner_validation_context,
+    warden_validation_context,
 )
 from hanse.model import messages as m
 from hanse.model.constraints import Is, Not
@@ -104,16 +104,16 @@ SENDERS = {
 }
 
 
-def limits_for(body: object) -> Limits:
+def limits_for(body: object) -> ValidationContext:
     """The machine that such a message is for: broker b1, warden c1 of four nodes, or its runner r1."""
     if body in FROM_WARDEN or type(body) in map(type, (*FROM_WARDEN, *FROM_BROKER)):
-        limits = broker_limits(BrokerConfig("b1", 1, ("b1", "b2"), ("c1",)))
-        limits.tasks = lambda job: 2 if job == JOB else None
-        limits.learn(SNAPSHOT)
+        limits = broker_validation_context(BrokerConfig("b1", 1, ("b1", "b2"), ("c1",)))
+        limits.count_tasks = lambda job: 2 if job == JOB else None
+        limits.learn_layout(SNAPSHOT)
     elif type(body) in map(type, TO_RUNNER):
-        limits = runner_limits(RunnerConfig("r1", "c1", (0, 2)))
+        limits = runner_validation_context(RunnerConfig("r1", "c1", (0, 2)))
     else:
-        limits = warden_limits(WardenConfig("c1", (NodeConfig(ASK, (), "r1"),) * 4, ("b1", "b2")))
+        limits = warden_validation_context(WardenConfig("c1", (NodeConfig(ASK, (), "r1"),) * 4, ("b1", "b2")))
     limits.clock = lambda: NOW
     return limits
 
@@ -133,7 +133,7 @@ def verdict(body: Any, **about: Any) -> str | None:
         "ack": 0,
         **about,
     }
-    return vet(Envelope(**fields, body=body), limits_for(body))
+    return validate(Envelope(**fields, body=body), limits_for(body))
 
 
 def spoilt(body: Any, **changes: Any) -> Any:
@@ -142,7 +142,7 @@ def spoilt(body: Any, **changes: Any) -> Any:
 
 def test_there_is_a_vetter_and_a_sample_for_every_kind() -> None:
     kinds = {*get_args(SequencedMessage), *get_args(SoftMessage)}
-    assert set(VETTERS) == kinds
+    assert set(VALIDATORS) == kinds
     assert {type(body) for bodies in SENDERS.values() for body in bodies} == kinds
 
 
@@ -413,7 +413,7 @@ def test_nonsense_is_refused(what: str) -> None:
 
 
 def test_nonsense_of_every_kind_is_tried() -> None:
-    assert {type(body) for body in NONSENSE.values()} == set(VETTERS) - {m.Ack}
+    assert {type(body) for body in NONSENSE.values()} == set(VALIDATORS) - {m.Ack}
 
 
 # --- what may look wrong and is not -----------------------------------------------------------------------
@@ -459,7 +459,7 @@ def mail(body: Any) -> Envelope:
 def test_news_of_another_layout_is_stale_and_nobodys_fault(changes: dict[str, Any]) -> None:
     assert verdict(delta(**changes)) == STALE
     limits = limits_for(SNAPSHOT)
-    good, stale, reason = vet_frame([mail(delta()), mail(delta(**changes))], lambda _: limits)
+    good, stale, reason = validate_frame([mail(delta()), mail(delta(**changes))], lambda _: limits)
     assert (good, stale, reason) == ([mail(delta())], 1, "")
 
 
@@ -477,7 +477,7 @@ def test_a_cluster_may_grow_from_one_life_to_the_next_but_not_shrink() -> None:
     assert verdict(snapshot(epoch=0, **three)) is None, "of an earlier life: nobody will look at it"
     limits = limits_for(SNAPSHOT)
     grown = [mail(snapshot(**five)), mail(delta(epoch=2, nodes=(0, 4)))]
-    assert vet_frame(grown, lambda _: limits) == (grown, 0, "")
+    assert validate_frame(grown, lambda _: limits) == (grown, 0, "")
     assert limits.layouts["c1"] == Layout(2, 5, SNAPSHOT.dimensions)
 
 
@@ -485,7 +485,7 @@ def test_a_refused_frame_teaches_nothing() -> None:
     limits = limits_for(SNAPSHOT)
     before = dict(limits.layouts)
     five = {"capacity": ((1, 1, 1),) * 5, "free": ((1, 1, 1),) * 5, "attributes": ((),) * 5}
-    good, stale, reason = vet_frame(
+    good, stale, reason = validate_frame(
         [mail(snapshot(**five)), mail(m.TaskUpdates(((TASK, -1, 0),), ()))], lambda _: limits
     )
     assert (good, stale) == ([], 0)
@@ -494,8 +494,8 @@ def test_a_refused_frame_teaches_nothing() -> None:
 
 
 def test_without_a_snapshot_nothing_is_known_of_a_layout() -> None:
-    limits = broker_limits(BrokerConfig("b1", 1, ("b1",), ("c1",)))
-    assert vet(mail(delta(nodes=(0, 99))), limits) is None
+    limits = broker_validation_context(BrokerConfig("b1", 1, ("b1",), ("c1",)))
+    assert validate(mail(delta(nodes=(0, 99))), limits) is None
 
 
 # --- honest mail ------------------------------------------------------------------------------------------

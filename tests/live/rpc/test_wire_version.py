@@ -95,7 +95,7 @@ def test_both_sides_know_that_there_is_none_in_common(league: PaperLeague) -> No
     async def story() -> None:
         warden = await fortress(league)
         caller = await dial(league, warden, MARKED)
-        assert chosen_by(caller) == wire_version.MARKER
+        assert chosen_by(caller) == wire_version.ALPN_MARKER
         await caller.hang_up()
         await warden.stop()
 
@@ -124,7 +124,7 @@ def test_a_dialler_says_nothing_to_a_member_of_another_version(
         await broker.counters.reach("refused_version", 3)
         assert broker.counters["unreachable"] >= 2
         assert broker.counters["sent"] == broker.counters["connected"] == 0
-        assert not broker.wire.connected("c1")
+        assert not broker.wire.is_connected("c1")
         assert [words for words in told(caplog) if "warden c1 of local is refused" in words] == told(caplog)
         assert len(told(caplog)) == 1
         await broker.stop()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hanse.cli.embedded.member_start import FRUGAL
+from hanse.cli.embedded.member_start import SMALL_DAEMON_ENVIRONMENT
 from hanse.cli.main import COMMANDS, hanse
 from hanse.live.config.league_file import load
 from tests.live.telemetry.scraped import missing
@@ -78,7 +78,7 @@ def test_daemons_are_as_frugal_as_at_home_and_tasks_outlive_their_services() -> 
     for kind in ("broker", "warden", "runner"):
         text = (DEPLOY / f"hanse-{kind}@.service").read_text(encoding="utf-8")
         (line,) = re.findall(r"^Environment=(.*)$", text, re.MULTILINE)
-        assert dict(pair.split("=") for pair in line.split()) == FRUGAL
+        assert dict(pair.split("=") for pair in line.split()) == SMALL_DAEMON_ENVIRONMENT
         assert ("KillMode=process" in text) == (kind != "broker")
         assert ("Delegate=yes" in text) == (kind != "broker")
 

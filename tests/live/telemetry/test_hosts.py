@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from cryptography import x509
 
 from hanse.cli.main import hanse
-from hanse.live.ca.process import own
+from hanse.live.ca.process import renew_own
 from hanse.security.credentials import Credentials
 from hanse.security.home import Home
 
@@ -53,7 +53,7 @@ def test_a_members_certificate_names_its_hosts_now_and_after_a_renewal(
         credentials = Credentials(home.member(name))
         assert named_in(credentials) == hosts
         first = credentials.certificate()
-        own(home, {"directory": str(credentials.directory)})
+        renew_own(home, {"directory": str(credentials.directory)})
         assert credentials.certificate().fingerprint != first.fingerprint
         assert credentials.certificate().identity == first.identity
         assert named_in(credentials) == hosts

@@ -16,27 +16,27 @@ from hanse.core.config import NodeConfig, WardenConfig
 from hanse.core.warden.warden import Warden
 from hanse.live.clock import Clock
 from hanse.live.config.config_history import BrokerSettings
-from hanse.live.config.league import Address, ClusterEntry, League
+from hanse.live.config.league import Address, ClusterEntry, LeagueConfig
 from hanse.live.config.league_file import league_from_data
 from hanse.live.journal.journal import Journal
-from hanse.live.readmodel.feeder import Feed
-from hanse.live.readmodel.read_model import Reads
+from hanse.live.readmodel.feeder import ReadModelFeeder
+from hanse.live.readmodel.read_model import ReadModel
 from hanse.live.telemetry import broker_metrics
-from hanse.live.telemetry.broker_metrics import BrokerWatch, living
-from hanse.live.telemetry.http_metrics import NO_ROUTE, DoorWatch
-from hanse.live.telemetry.link_metrics import AHEAD_MAX, Links
+from hanse.live.telemetry.broker_metrics import BrokerMetrics, unfinished_jobs
+from hanse.live.telemetry.http_metrics import NO_ROUTE, HttpMetrics
+from hanse.live.telemetry.link_metrics import AHEAD_MAX, LinkMetrics
 from hanse.live.telemetry.prometheus_text import (
     LABEL_VALUES_MAX,
     OTHER,
     Histogram,
-    Values,
+    LabelValues,
     counter,
     gauge,
     histogram,
-    plain,
     render,
+    unlabelled,
 )
-from hanse.live.telemetry.warden_metrics import RunnerWatch, WardenWatch
+from hanse.live.telemetry.warden_metrics import RunnerMetrics, WardenMetrics
 from hanse.model.decision import Decision, DecisionKind
 from hanse.model.effects import (
     Effect,
@@ -94,7 +94,7 @@ def test_whatever_a_label_holds_prometheus_reads_it_back(value: str, number: flo
 
 def broker() -> Broker:
     """The machine of the league's first broker."""
-    return BrokerSettings(league().broker_config("b1"), league().policy).machine()
+    return BrokerSettings(league().broker_config("b1"), league().policy).make_machine()
 
 
 def test_a_histogram_counts_what_lies_at_or_below_its_bounds() -> None:
@@ -118,14 +118,14 @@ def test_a_metric_without_samples_is_named() -> None:
         b"# HELP hanse_z_total Nothing yet.\n# TYPE hanse_z_total counter\n"
     )
     with pytest.raises(AssertionError):
-        counter("hanse_z", "A counter by the wrong name.", plain(1))
+        counter("hanse_z", "A counter by the wrong name.", unlabelled(1))
 
 
 def test_people_cannot_make_labels_without_end() -> None:
-    values = Values()
-    seen = [values.of(f"tenant{number}") for number in range(LABEL_VALUES_MAX + 5)]
+    values = LabelValues()
+    seen = [values.value_of(f"tenant{number}") for number in range(LABEL_VALUES_MAX + 5)]
     assert seen[-5:] == [OTHER] * 5
-    assert values.of("tenant3") == "tenant3"
+    assert values.value_of("tenant3") == "tenant3"
 
 
 # --- links -------------------------------------------------------------------------------------------------
@@ -137,37 +137,37 @@ def arriving(seq: int, ack: int = 0, session: int = 0) -> Envelope:
 
 @given(st.lists(st.integers(1, 30), max_size=200))
 def test_each_number_counts_once_in_whatever_order_it_comes(order: list[int]) -> None:
-    links = Links()
-    assert links.takes(arriving(1))
-    counted = [seq for seq in order if links.takes(arriving(seq))]
+    links = LinkMetrics()
+    assert links.note_received(arriving(1))
+    counted = [seq for seq in order if links.note_received(arriving(seq))]
     assert sorted(counted) == sorted(set(order) - {1})
 
 
 def test_what_comes_too_early_is_bounded_and_a_new_session_begins_anew() -> None:
-    links = Links()
-    assert links.takes(arriving(1))
-    assert sum(links.takes(arriving(seq)) for seq in range(3, AHEAD_MAX + 10)) == AHEAD_MAX
-    assert links.takes(arriving(1, session=5))
-    assert links.takes(arriving(2, session=5))
-    assert not links.takes(arriving(2, session=4))
-    assert links.takes(arriving(0, session=4))
+    links = LinkMetrics()
+    assert links.note_received(arriving(1))
+    assert sum(links.note_received(arriving(seq)) for seq in range(3, AHEAD_MAX + 10)) == AHEAD_MAX
+    assert links.note_received(arriving(1, session=5))
+    assert links.note_received(arriving(2, session=5))
+    assert not links.note_received(arriving(2, session=4))
+    assert links.note_received(arriving(0, session=4))
 
 
 def test_a_backlog_is_what_was_sent_and_not_acknowledged() -> None:
-    links = Links()
+    links = LinkMetrics()
 
     def send(seq: int) -> bool:
-        return links.sends(Envelope("me", "peer", 0, seq, 0, Ack()))
+        return links.note_sent(Envelope("me", "peer", 0, seq, 0, Ack()))
 
     assert links.backlog() == {}
     assert [send(seq) for seq in (1, 2, 3)] == [True] * 3
     assert not send(2)
     assert links.repeated == 1
-    links.takes(arriving(0, ack=1))
+    links.note_received(arriving(0, ack=1))
     assert links.backlog() == {"peer": 2}
-    links.takes(arriving(0, ack=0))  # an old word does not undo a newer one
+    links.note_received(arriving(0, ack=0))  # an old word does not undo a newer one
     assert links.backlog() == {"peer": 2}
-    links.takes(arriving(0, ack=3))
+    links.note_received(arriving(0, ack=3))
     assert links.backlog() == {"peer": 0}
     assert links.sent == {"Ack": 4}
 
@@ -186,8 +186,8 @@ def test_a_door_counts_by_route_and_not_by_what_strangers_write() -> None:
             raise RuntimeError("a bug")
         return Response(status_code=204)
 
-    watch = DoorWatch()
-    application = watch.around(Starlette(routes=[Route("/v1/jobs/{job}", answer, methods=["GET", "POST"])]))
+    watch = HttpMetrics()
+    application = watch.wrap(Starlette(routes=[Route("/v1/jobs/{job}", answer, methods=["GET", "POST"])]))
 
     async def ask(method: str, path: str) -> None:
         async def receive() -> dict[str, Any]:
@@ -232,29 +232,29 @@ class Daemon:
         self.wire_counters: dict[str, int] = {}
 
 
-def league() -> League:
+def league() -> LeagueConfig:
     made = league_from_data(
         {
             "brokers": [{"name": "b1"}],
             "clusters": [{"name": "north", "nodes": [{"cpus": 8, "memory": "1GiB"}]}],
         }
     )
-    assert isinstance(made, League)
+    assert isinstance(made, LeagueConfig)
     return made
 
 
 class Story:
     """A broker's history, told to its watch."""
 
-    def __init__(self, directory: Path, feed: Feed, journal: Journal) -> None:
-        self.watch = BrokerWatch(Daemon(directory, Role.BROKER), broker(), Clock(), journal, feed)
+    def __init__(self, directory: Path, feed: ReadModelFeeder, journal: Journal) -> None:
+        self.watch = BrokerMetrics(Daemon(directory, Role.BROKER), broker(), Clock(), journal, feed)
         self.feed = feed
         self.position = self.seq = self.sent = 0
         self.now = Clock().now()
 
     def tell(self, event: Event, *commands: Effect) -> None:
         self.position += 1
-        self.watch.told(self.position, event, list(commands))
+        self.watch.on_event_durable(self.position, event, list(commands))
 
     def submit(self, serial: int, tenant: str = "physics") -> JobId:
         job = job_id(1, serial)
@@ -287,11 +287,11 @@ def told(tmp_path: Path, tale: Callable[[Story], Any]) -> None:
             raise error
 
         journal, _ = Journal.open(tmp_path / "journal")
-        feed = Feed(Reads(tmp_path / "reads.sqlite", "b1"), fail)
+        feed = ReadModelFeeder(ReadModel(tmp_path / "reads.sqlite", "b1"), fail)
         try:
             await tale(Story(tmp_path, feed, journal))
         finally:
-            await feed.caught_up()
+            await feed.wait_until_caught_up()
             feed.close()
             journal.close()
 
@@ -390,15 +390,15 @@ def test_jobs_of_an_earlier_process_are_known_again(tmp_path: Path) -> None:
     async def tale(story: Story) -> None:
         job = story.submit(1)
         story.decide(job, DecisionKind.WAITING)
-        await story.feed.caught_up()
-        later = BrokerWatch(
+        await story.feed.wait_until_caught_up()
+        later = BrokerMetrics(
             Daemon(tmp_path, Role.BROKER),
             broker(),
             Clock(),
             Journal.open(tmp_path / "other")[0],
             story.feed,
         )
-        later.know(living(story.feed.reads))
+        later.add_recovered(unfinished_jobs(story.feed.read_model))
         story.watch = later
         found = await story.seen()
         assert total(found, "hanse_pending_jobs", tenant="physics", reason="recovered") == 1
@@ -418,29 +418,33 @@ def test_a_warden_shows_what_it_gave_and_how_fast_tasks_start(tmp_path: Path) ->
     node = NodeConfig(Resources(8_000, 1 << 30, 0, (("fpga", 2),)), (), "north/runner")
     entry = ClusterEntry("north", Address(), Address(), (node,))
     journal, _ = Journal.open(tmp_path / "journal")
-    watch = WardenWatch(
+    watch = WardenMetrics(
         Daemon(tmp_path, Role.WARDEN), Warden(WardenConfig("north", (node,), ("b1",))), entry, journal
     )
     tasks = [task_id(job_id(1, 1), index) for index in range(3)]
     orders = RunnerOrders(
         0, tuple(StartTask(task, 1, 0, ONE, "e", UnreachablePolicy.MOVE, b"") for task in tasks)
     )
-    watch.told(1, Tick(1_000_000), [SendMessage(Envelope("north", "north/runner", 1, 1, 0, orders))])
-    watch.told(
+    watch.on_event_durable(
+        1, Tick(1_000_000), [SendMessage(Envelope("north", "north/runner", 1, 1, 0, orders))]
+    )
+    watch.on_event_durable(
         2, Tick(1_500_000), [SendMessage(Envelope("north", "north/runner", 1, 1, 0, orders))]
     )  # repeated
     hello = OpenSession(1, 0, (0,), (), (), ((0, Resources(4_000)),))
-    watch.told(2, MessageReceived(1_200_000, Envelope("north/runner", "north", 1, 0, 0, hello)), [])
+    watch.on_event_durable(
+        2, MessageReceived(1_200_000, Envelope("north/runner", "north", 1, 0, 0, hello)), []
+    )
     ended = (AttemptEnd(tasks[0], 1, Outcome.SUCCEEDED),)
     report = RunnerReport(tuple((task, 1) for task in tasks), ended, ((0, Resources(3_000)),))
     for position in (3, 4):  # and repeated
-        watch.told(
+        watch.on_event_durable(
             position, MessageReceived(1_300_000, Envelope("north/runner", "north", 1, 1, 0, report)), []
         )
     lost = TaskUpdates((), (AttemptEnd(tasks[1], 1, Outcome.LOST),), (Offer(1, 1, (0,)),))
-    watch.told(5, Tick(2_000_000), [SendMessage(Envelope("north", "b1", 0, 1, 0, lost))])
+    watch.on_event_durable(5, Tick(2_000_000), [SendMessage(Envelope("north", "b1", 0, 1, 0, lost))])
     refused = ClaimReply(1, (), (RefusedTask(tasks[2], 1, RefusalReason.FENCED),))
-    watch.told(6, Tick(2_000_000), [SendMessage(Envelope("north", "b1", 0, 2, 0, refused))])
+    watch.on_event_durable(6, Tick(2_000_000), [SendMessage(Envelope("north", "b1", 0, 2, 0, refused))])
     journal.append(b"abc")
     journal.commit()
     found = samples_of(render(asyncio.run(watch.own_families())))
@@ -464,7 +468,7 @@ def test_a_warden_shows_what_it_gave_and_how_fast_tasks_start(tmp_path: Path) ->
 
 def test_a_runner_is_counted_by_what_it_says(tmp_path: Path) -> None:
     sent: list[Envelope] = []
-    watch = RunnerWatch(Daemon(tmp_path, Role.RUNNER), sent.append)
+    watch = RunnerMetrics(Daemon(tmp_path, Role.RUNNER), sent.append)
     task = task_id(job_id(1, 1), 0)
     report = Envelope(
         "far", "north", 1, 1, 0, RunnerReport(((task, 1),), (AttemptEnd(task, 1, Outcome.FAILED),))

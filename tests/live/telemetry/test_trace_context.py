@@ -10,9 +10,15 @@ from hypothesis import strategies as st
 
 from hanse.live.clock import Clock
 from hanse.live.telemetry import otlp
-from hanse.live.telemetry.otlp import QUEUE_SPANS_MAX, Exporter, Target, exporter_of, target_of
-from hanse.live.telemetry.spans import JOBS_MAX, Span, SpanMaker
-from hanse.live.telemetry.trace_context import parent_of, traced
+from hanse.live.telemetry.otlp import (
+    QUEUE_SPANS_MAX,
+    ExportTarget,
+    SpanExporter,
+    create_exporter,
+    read_target,
+)
+from hanse.live.telemetry.spans import JOBS_MAX, Span, SpanBuilder
+from hanse.live.telemetry.trace_context import add_trace, parse_traceparent
 from hanse.model.effects import JobAccepted, JobSettled, RequestRejected, SendMessage
 from hanse.model.events import JobSubmitted, MessageReceived, Tick
 from hanse.model.ids import job_id, task_id
@@ -86,28 +92,28 @@ def test_a_trace_that_is_none_is_refused_in_a_job_and_ignored_in_a_header(text: 
     problems = parse_job_form({"command": ["true"], "trace": text})
     assert isinstance(problems, tuple)
     assert [problem.field for problem in problems] == ["trace"]
-    assert parent_of(text) is None
+    assert parse_traceparent(text) is None
     data = {"command": ["true"]}
-    assert traced({"traceparent": text}, [data]) == [{"command": ["true"]}]
+    assert add_trace({"traceparent": text}, [data]) == [{"command": ["true"]}]
 
 
 def test_a_header_gives_a_job_its_trace_unless_it_names_one() -> None:
     headers = {"traceparent": PARENT}
     own = {"trace": PARENT.replace("b7", "c7")}
     plain, no_job = {"command": "true"}, ["no", "job"]
-    assert traced(headers, [plain, own, no_job, plain]) == [
+    assert add_trace(headers, [plain, own, no_job, plain]) == [
         {"command": "true", "trace": PARENT},
         own,
         no_job,
         {"command": "true", "trace": PARENT},
     ]
     assert plain == {"command": "true"}, "what came is left as it is"
-    assert traced({}, [{}]) == [{}]
+    assert add_trace({}, [{}]) == [{}]
 
 
 @given(st.binary(min_size=16, max_size=16), st.binary(min_size=8, max_size=8), st.integers(0, 255))
 def test_every_sound_parent_is_read(trace: bytes, span: bytes, flags: int) -> None:
-    found = parent_of(f"00-{trace.hex()}-{span.hex()}-{flags:02x}")
+    found = parse_traceparent(f"00-{trace.hex()}-{span.hex()}-{flags:02x}")
     if not any(trace) or not any(span):
         assert found is None
     else:
@@ -125,10 +131,10 @@ class Story:
         self.clock = Clock()
         self.now = self.clock.now()
         self.made: list[list[Span]] = []
-        self.maker = SpanMaker(self.clock, self.made.append)
+        self.maker = SpanBuilder(self.clock, self.made.append)
 
     def tell(self, event: Any, *commands: Any, fresh: bool = True) -> None:
-        self.maker.told(event, list(commands), fresh)
+        self.maker.on_event_durable(event, list(commands), fresh)
 
     def at(self, milliseconds: int) -> int:
         return self.now + milliseconds * 1_000
@@ -231,9 +237,9 @@ def spans(count: int) -> list[Span]:
 def test_spans_arrive_as_they_were_made() -> None:
     collector = Collector()
     with collecting(collector) as address:
-        exporter = Exporter(Target(f"{address}/v1/traces", (("x-key", "secret"),)), ME, "hanse")
+        exporter = SpanExporter(ExportTarget(f"{address}/v1/traces", (("x-key", "secret"),)), ME, "hanse")
         story = Story()
-        story.maker = SpanMaker(story.clock, exporter.offer)
+        story.maker = SpanBuilder(story.clock, exporter.offer)
         story.submit(JobSpec((TaskGroup(),), name="build", trace=PARENT))
         story.settle(Outcome.FAILED)
         collector.wait_for(spans=3)
@@ -258,7 +264,7 @@ def test_spans_arrive_as_they_were_made() -> None:
 def test_a_collector_that_hangs_costs_spans_and_no_time() -> None:
     collector = Collector(held=True)
     with collecting(collector) as address:
-        exporter = Exporter(Target(f"{address}/v1/traces"), ME, "hanse")
+        exporter = SpanExporter(ExportTarget(f"{address}/v1/traces"), ME, "hanse")
         exporter.offer(spans(1))
         collector.wait_for(requests=1)  # it has the first, and says nothing
         exporter.offer(spans(QUEUE_SPANS_MAX))
@@ -277,7 +283,7 @@ def test_a_collector_that_is_busy_is_asked_again_and_one_that_refuses_is_not(
     monkeypatch.setattr(otlp, "LINGER_SECONDS", 0.01)
     collector = Collector(statuses=(503, 429, 400))
     with collecting(collector) as address:
-        exporter = Exporter(Target(f"{address}/v1/traces"), ME, "hanse")
+        exporter = SpanExporter(ExportTarget(f"{address}/v1/traces"), ME, "hanse")
         exporter.offer(spans(2))
         collector.wait_for(requests=3)
         exporter.offer(spans(3))
@@ -289,7 +295,7 @@ def test_a_collector_that_is_busy_is_asked_again_and_one_that_refuses_is_not(
 def test_nobody_at_the_other_end_is_counted_and_closing_does_not_hang() -> None:
     with collecting(Collector()) as address:
         pass  # gone again
-    exporter = Exporter(Target(f"{address}/v1/traces"), ME, "hanse")
+    exporter = SpanExporter(ExportTarget(f"{address}/v1/traces"), ME, "hanse")
     exporter.offer(spans(4))
     exporter.close()
     assert exporter.dropped["failed"] + exporter.dropped["stopped"] == 4
@@ -297,11 +303,11 @@ def test_nobody_at_the_other_end_is_counted_and_closing_does_not_hang() -> None:
 
 
 def test_the_variables_of_opentelemetry_say_where_spans_go() -> None:
-    assert target_of({}) is None
-    assert exporter_of(ME, {}) is None
+    assert read_target({}) is None
+    assert create_exporter(ME, {}) is None
     both = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:1/", "OTEL_EXPORTER_OTLP_HEADERS": "a=b%20c, d=e"}
-    assert target_of(both) == Target("http://c:1/v1/traces", (("a", "b c"), ("d", "e")))
-    assert target_of({**both, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://d/x"}) == Target(
+    assert read_target(both) == ExportTarget("http://c:1/v1/traces", (("a", "b c"), ("d", "e")))
+    assert read_target({**both, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://d/x"}) == ExportTarget(
         "https://d/x", (("a", "b c"), ("d", "e"))
     )
-    assert exporter_of(ME, {"OTEL_EXPORTER_OTLP_ENDPOINT": "nonsense"}) is None
+    assert create_exporter(ME, {"OTEL_EXPORTER_OTLP_ENDPOINT": "nonsense"}) is None

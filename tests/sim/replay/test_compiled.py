@@ -30,18 +30,25 @@ from hanse.sim.replay import compiled as compiled_module
 from hanse.sim.replay import hanse_policy, league_setup
 from hanse.sim.replay.compiled import loader
 from hanse.sim.replay.compiled import run as plain_run
-from hanse.sim.replay.compiled.outcome_diff import difference
-from hanse.sim.replay.hanse_policy import hanse
-from hanse.sim.replay.league_setup import LeagueSettings, league_of, timings_of
+from hanse.sim.replay.compiled.outcome_diff import describe_difference
+from hanse.sim.replay.hanse_policy import run_hanse
+from hanse.sim.replay.league_setup import ReplayLeague, make_league, protocol_timings
 from hanse.sim.replay.metrics import TIME_FIELDS
-from hanse.sim.replay.records import ENGINES, ORDERS, Outcome, ReplayError, Settings, Workload
-from hanse.sim.replay.registry import chosen
+from hanse.sim.replay.records import (
+    ENGINES,
+    ORDERS,
+    ReplayError,
+    ReplayOutcome,
+    ReplaySettings,
+    ReplayWorkload,
+)
+from hanse.sim.replay.registry import select_policies
 from hanse.sim.replay.trace_workload import read_workload
 from hanse.sim.replay.validate import traces_folder
 
 HAS_COMPILER = any(shutil.which(name) for name in ("cc", "gcc", "clang"))
 pytestmark = pytest.mark.skipif(
-    bool(compiled_module.available()) and not HAS_COMPILER, reason="the compiled league needs a C compiler"
+    bool(compiled_module.load_problem()) and not HAS_COMPILER, reason="the compiled league needs a C compiler"
 )
 
 SECOND = 1_000_000
@@ -49,26 +56,27 @@ HOUR = 3_600 * SECOND
 FOLDER = Path(str(files(compiled_module.__name__)))
 
 
-def made(arrival: list[int], tasks: list[list[int]], priority: list[int] | None = None) -> Workload:
+def made(arrival: list[int], tasks: list[list[int]], priority: list[int] | None = None) -> ReplayWorkload:
     """Jobs by arrival and durations, in microseconds; counted from the first."""
     offset = [0, *accumulate(len(durations) for durations in tasks)]
     duration = [each for durations in tasks for each in durations]
     estimate = [sum(duration[first:past]) // (past - first) for first, past in pairwise(offset)]
-    return Workload("made", arrival, offset, duration, estimate, priority or [0] * len(arrival))
+    return ReplayWorkload("made", arrival, offset, duration, estimate, priority or [0] * len(arrival))
 
 
-def same(workload: Workload, settings: Settings) -> Outcome:
+def same(workload: ReplayWorkload, settings: ReplaySettings) -> ReplayOutcome:
     """The outcome, if it is the same by the machines and by the compiled league."""
     one, other = [
-        hanse(workload, msgspec.structs.replace(settings, engine=name)) for name in ("machines", "compiled")
+        run_hanse(workload, msgspec.structs.replace(settings, engine=name))
+        for name in ("machines", "compiled")
     ]
     assert (one.engine, other.engine) == ("machines", "compiled")
-    assert difference(one, other) == "", settings
+    assert describe_difference(one, other) == "", settings
     return other
 
 
 @st.composite
-def workloads(draw: st.DrawFn) -> Workload:
+def workloads(draw: st.DrawFn) -> ReplayWorkload:
     """Small ones with many ties: of arrivals, of durations, of ends with arrivals."""
     scale = draw(st.sampled_from([0, 1, 1_000, 100_000, 10 * SECOND, 60 * SECOND]))
     durations = st.one_of(st.sampled_from([0, 1, 500, 1_000, scale]), st.integers(0, 3 * scale + 1))
@@ -82,11 +90,11 @@ def workloads(draw: st.DrawFn) -> Workload:
 
 
 @st.composite
-def leagues(draw: st.DrawFn) -> Settings:
+def leagues(draw: st.DrawFn) -> ReplaySettings:
     """Leagues of up to sixty nodes."""
     clusters, brokers = draw(st.integers(1, 6)), draw(st.integers(1, 5))
     least = max(2, clusters * brokers)
-    return Settings(
+    return ReplaySettings(
         nodes=draw(st.integers(least, max(60, least))),
         clusters=clusters,
         brokers=brokers,
@@ -100,12 +108,14 @@ def leagues(draw: st.DrawFn) -> Settings:
 
 
 def test_where_there_is_a_compiler_it_is_built() -> None:
-    assert compiled_module.available() == "", f"{compiled_module.available()} (python setup.py build_kernel)"
+    assert compiled_module.load_problem() == "", (
+        f"{compiled_module.load_problem()} (python setup.py build_kernel)"
+    )
 
 
 @given(workloads(), leagues(), st.booleans())
 @examples(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
-def test_any_small_run_is_the_same(workload: Workload, settings: Settings, starts: bool) -> None:
+def test_any_small_run_is_the_same(workload: ReplayWorkload, settings: ReplaySettings, starts: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if starts:
             patch.setattr(hanse_policy, "UNREPORTED_TASKS_MAX", 0)
@@ -141,12 +151,12 @@ EVENTS_PER_REPORT = 2_000
 REPORTS_MAX = 5
 
 
-def ended(workload: Workload, settings: Settings, name: str) -> Outcome | None:
+def ended(workload: ReplayWorkload, settings: ReplaySettings, name: str) -> ReplayOutcome | None:
     """The outcome, or none where the league breaks down, as it may under limits like these. Where room that
     is granted expires before anybody can use it nothing ever ends, so a run is stopped after a while."""
     reports = count(1)
     try:
-        return hanse(
+        return run_hanse(
             workload, msgspec.structs.replace(settings, engine=name), lambda _: next(reports) < REPORTS_MAX
         )
     except AssertionError as reason:
@@ -164,17 +174,21 @@ def ended(workload: Workload, settings: Settings, name: str) -> Outcome | None:
 )
 @examples(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 def test_other_limits_and_times_are_the_same(
-    workload: Workload, settings: Settings, starts: bool, limits: dict[str, int], times: dict[str, int]
+    workload: ReplayWorkload,
+    settings: ReplaySettings,
+    starts: bool,
+    limits: dict[str, int],
+    times: dict[str, int],
 ) -> None:
-    def other_times(settings: Settings, faults: bool, starts: bool) -> Timings:
-        usual, unit = timings_of(settings, faults, starts), max(200, settings.delay_us)
+    def other_times(settings: ReplaySettings, faults: bool, starts: bool) -> Timings:
+        usual, unit = protocol_timings(settings, faults, starts), max(200, settings.delay_us)
         return msgspec.structs.replace(usual, **{name: value * unit for name, value in times.items()})
 
     with pytest.MonkeyPatch.context() as patch:
         for name, value in limits.items():
             for module in (*LIMITS[name][0], plain_run):
                 patch.setattr(module, name, value)
-        patch.setattr(league_setup, "timings_of", other_times)
+        patch.setattr(league_setup, "protocol_timings", other_times)
         patch.setattr(engine, "EVENTS_PER_REPORT", EVENTS_PER_REPORT)
         if starts:
             patch.setattr(hanse_policy, "UNREPORTED_TASKS_MAX", 0)
@@ -182,14 +196,14 @@ def test_other_limits_and_times_are_the_same(
         if one is None or other is None:
             assert one is other
         else:
-            assert difference(one, other) == ""
+            assert describe_difference(one, other) == ""
 
 
 def test_more_lines_than_a_warden_is_told_of_are_the_same() -> None:
     jobs = range(200)
     tasks = [[SECOND + job * 100, 2 * SECOND] for job in jobs]
     workload = made([job * 1_000 for job in jobs], tasks, [job * 37 % 200 for job in jobs])
-    assert same(workload, Settings(nodes=8, clusters=2, brokers=2, order="priority")).grants > 300
+    assert same(workload, ReplaySettings(nodes=8, clusters=2, brokers=2, order="priority")).grants > 300
 
 
 @pytest.mark.parametrize("delay", [0, 500, 7 * SECOND])
@@ -210,7 +224,7 @@ def test_long_silence_is_the_same(delay: int, starts: bool, monkeypatch: pytest.
     ]
     workload = made(arrival, [*tasks, [SECOND]])
     for nodes in (4, 6, 24):
-        outcome = same(workload, Settings(nodes=nodes, clusters=2, brokers=2, delay_us=delay))
+        outcome = same(workload, ReplaySettings(nodes=nodes, clusters=2, brokers=2, delay_us=delay))
         assert outcome.heartbeats > 100
 
 
@@ -219,7 +233,7 @@ def test_thousands_that_wait_are_the_same(order: str) -> None:
     tasks = [[SECOND + 7_919 * (job * 31 + task) % (3 * SECOND) for task in range(60)] for job in range(80)]
     arrival = [job * 100_000 for job in range(80)]
     workload = made(arrival, tasks, [job * 7 % 90 for job in range(80)])
-    settings = Settings(
+    settings = ReplaySettings(
         nodes=64, clusters=4, brokers=3, order=order, reserve_percent=10.0, short_cutoff_us=2 * SECOND
     )
     assert same(workload, settings).grants > 2_000
@@ -228,26 +242,26 @@ def test_thousands_that_wait_are_the_same(order: str) -> None:
 def test_a_job_wider_than_many_messages_is_the_same() -> None:
     """Lots and claims of a hundred tasks, news of two thousand ends, grants of a thousand slots."""
     workload = made([0, 10, 20], [[SECOND] * 6_000, [SECOND] * 6_000, [SECOND, 2 * SECOND] * 2_000])
-    settings = Settings(nodes=5_000, clusters=2, brokers=2)
+    settings = ReplaySettings(nodes=5_000, clusters=2, brokers=2)
     assert same(workload, settings).complete
 
 
 def test_a_warden_that_keeps_as_many_attempts_as_it_can_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    def narrow(settings: Settings, faults: bool = False, starts: bool = True) -> LeagueSettings:
-        league = league_of(settings, faults, starts)
+    def narrow(settings: ReplaySettings, faults: bool = False, starts: bool = True) -> ReplayLeague:
+        league = make_league(settings, faults, starts)
         wardens = tuple(msgspec.structs.replace(warden, runs_max=6) for warden in league.wardens)
         return msgspec.structs.replace(league, wardens=wardens)
 
-    monkeypatch.setattr(hanse_policy, "league_of", narrow)
-    monkeypatch.setattr(plain_run, "league_of", narrow)
+    monkeypatch.setattr(hanse_policy, "make_league", narrow)
+    monkeypatch.setattr(plain_run, "make_league", narrow)
     workload = made([job * SECOND for job in range(30)], [[SECOND // 2] * 8 for _ in range(30)])
-    assert same(workload, Settings(nodes=20, clusters=2, brokers=2)).rejects > 0
+    assert same(workload, ReplaySettings(nodes=20, clusters=2, brokers=2)).rejects > 0
 
 
 def test_a_cluster_too_wide_for_its_link_is_the_same() -> None:
     """Seven thousand ends, each at its own time, before anything goes back: links are crowded."""
     workload = made([0, 1], [[SECOND + task for task in range(7_000)], [SECOND] * 3_000])
-    assert same(workload, Settings(nodes=8_000, clusters=1, brokers=1, delay_us=50_000)).complete
+    assert same(workload, ReplaySettings(nodes=8_000, clusters=1, brokers=1, delay_us=50_000)).complete
 
 
 TRACES = {
@@ -264,13 +278,13 @@ def test_the_public_traces_are_the_same(name: str) -> None:
         pytest.skip(f"{name} is not there")
     nodes, limit = TRACES[name]
     workload, _ = read_workload(folder / "tr" / name, limit=limit)
-    assert same(workload, Settings(nodes=nodes, clusters=5, brokers=3, seed=11)).complete
+    assert same(workload, ReplaySettings(nodes=nodes, clusters=5, brokers=3, seed=11)).complete
 
 
 def test_a_stopped_run_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "EVENTS_PER_REPORT", 100)
     workload = made([job * SECOND for job in range(200)], [[5 * SECOND] * 10 for _ in range(200)])
-    settings = Settings(nodes=40, clusters=2, brokers=2)
+    settings = ReplaySettings(nodes=40, clusters=2, brokers=2)
     for reports in (1, 2, 3, 9):
         told: list[list[int]] = []
         outcomes = []
@@ -281,38 +295,38 @@ def test_a_stopped_run_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
                 mine.append(begun)
                 return len(mine) < most
 
-            outcomes.append(hanse(workload, msgspec.structs.replace(settings, engine=name), progress))
-        assert difference(*outcomes) == ""
+            outcomes.append(run_hanse(workload, msgspec.structs.replace(settings, engine=name), progress))
+        assert describe_difference(*outcomes) == ""
         assert told[0] == told[1]
         assert len(told[0]) == reports
         assert not outcomes[1].complete
 
 
 def test_all_engines_are_chosen_as_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    workload, settings = made([0], [[SECOND]]), Settings(nodes=2, clusters=1, brokers=1)
+    workload, settings = made([0], [[SECOND]]), ReplaySettings(nodes=2, clusters=1, brokers=1)
     assert ENGINES == ("auto", "compiled", "machines")
-    assert hanse(workload, settings).engine == "compiled"
-    assert hanse(workload, msgspec.structs.replace(settings, engine="machines")).engine == "machines"
-    monkeypatch.setattr(loader, "WHY_NOT", "_plain.so is not built")
-    assert hanse(workload, settings).engine == "machines"
+    assert run_hanse(workload, settings).engine == "compiled"
+    assert run_hanse(workload, msgspec.structs.replace(settings, engine="machines")).engine == "machines"
+    monkeypatch.setattr(loader, "LOAD_PROBLEM", "_plain.so is not built")
+    assert run_hanse(workload, settings).engine == "machines"
     compiled = msgspec.structs.replace(settings, engine="compiled")
     with pytest.raises(ReplayError, match=r"is not built.*--engine machines"):
-        hanse(workload, compiled)
+        run_hanse(workload, compiled)
     with pytest.raises(ReplayError, match=r"is not built.*--engine machines"):
-        chosen(["hanse"], compiled)
-    assert "unknown engine" in msgspec.structs.replace(settings, engine="steam").problem()
+        select_policies(["hanse"], compiled)
+    assert "unknown engine" in msgspec.structs.replace(settings, engine="steam").find_problem()
 
 
 def test_what_does_not_fit_is_left_to_the_machines(tmp_path: Path) -> None:
-    settings = Settings(nodes=2, clusters=1, brokers=1)
+    settings = ReplaySettings(nodes=2, clusters=1, brokers=1)
     fits = made([0, 1], [[SECOND], [SECOND]])
-    assert compiled_module.objection(fits, settings) == ""
-    assert "faults" in compiled_module.objection(
+    assert compiled_module.find_objection(fits, settings) == ""
+    assert "faults" in compiled_module.find_objection(
         fits, msgspec.structs.replace(settings, faults=str(tmp_path))
     )
-    assert "too few" in compiled_module.objection(fits, msgspec.structs.replace(settings, brokers=3))
+    assert "too few" in compiled_module.find_objection(fits, msgspec.structs.replace(settings, brokers=3))
     wide = msgspec.structs.replace(settings, nodes=9_000)
-    assert "nodes in a cluster" in compiled_module.objection(fits, wide)
+    assert "nodes in a cluster" in compiled_module.find_objection(fits, wide)
     for workload, word in (
         (made([], []), "no job"),
         (msgspec.structs.replace(fits, offset=[0, 0, 2]), "without a task"),
@@ -322,7 +336,7 @@ def test_what_does_not_fit_is_left_to_the_machines(tmp_path: Path) -> None:
         (msgspec.structs.replace(fits, estimate=[1 << 60, 1]), "impossible duration"),
         (msgspec.structs.replace(fits, duration=[1 << 60, 1]), "too long"),
     ):
-        assert word in compiled_module.objection(workload, settings)
+        assert word in compiled_module.find_objection(workload, settings)
 
 
 def test_what_cannot_happen_raises(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,7 +344,7 @@ def test_what_cannot_happen_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain_run, "EXPECTED_MAX", 3)
     workload = made([0] * 9, [[SECOND]] * 9)
     with pytest.raises(AssertionError, match="expects too many starts"):
-        hanse(workload, Settings(nodes=20, clusters=2, brokers=1))
+        run_hanse(workload, ReplaySettings(nodes=20, clusters=2, brokers=1))
 
 
 def test_a_library_of_other_sources_is_refused(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from hanse.sim.baselines.task_level import engine
 from hanse.sim.baselines.task_level.sparrow import sparrow
 from hanse.sim.replay import registry
 from hanse.sim.replay.metrics import TIME_FIELDS
-from hanse.sim.replay.records import Outcome, Progress, Settings, Workload
-from hanse.sim.replay.sweep import finished
+from hanse.sim.replay.records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
+from hanse.sim.replay.sweep import read_finished_runs
 
 PROMISED = (
     "policy", "order", "seed", "tasks", "jobs", "nodes", "load", "delay_mean", "delay_p50", "delay_p90",
@@ -211,7 +211,7 @@ def test_bad_rows_are_told_with_their_lines(trace: Path) -> None:
 def interrupted() -> Iterator[str]:
     """A policy under which the user presses Ctrl-C once half of the tasks have started."""
 
-    def run(workload: Workload, settings: Settings, progress: Progress | None) -> Outcome:
+    def run(workload: ReplayWorkload, settings: ReplaySettings, progress: Progress | None) -> ReplayOutcome:
         assert progress is not None
         report = progress
 
@@ -222,7 +222,7 @@ def interrupted() -> Iterator[str]:
 
         return sparrow(workload, settings, press)
 
-    registry.register(registry.Policy("interrupted", run, "sparrow, stopped by hand"))
+    registry.register(registry.ReplayPolicy("interrupted", run, "sparrow, stopped by hand"))
     yield "interrupted"
     del registry._POLICIES["interrupted"]
 
@@ -260,7 +260,9 @@ def test_a_sweep_goes_on_where_it_was_stopped(trace: Path, tmp_path: Path) -> No
     assert "8 runs, 0 of them" in output
     lines = out.read_bytes().splitlines(keepends=True)
     assert len(lines) == 8
-    assert {(each["policy"], each["brokers"], each["target_load"]) for each in finished(out).values()} == {
+    assert {
+        (each["policy"], each["brokers"], each["target_load"]) for each in read_finished_runs(out).values()
+    } == {
         (policy, brokers, load)
         for policy in ("sparrow", "megha")
         for brokers in (1, 2)

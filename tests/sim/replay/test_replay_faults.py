@@ -9,20 +9,20 @@ import pytest
 from click.testing import CliRunner
 
 from hanse.cli.commands.replay import main
-from hanse.sim.replay.fault_file import Fault, read_faults
-from hanse.sim.replay.hanse_policy import hanse
-from hanse.sim.replay.hanse_with_faults import FaultedRun
-from hanse.sim.replay.records import Outcome, ReplayError, Settings, Workload
+from hanse.sim.replay.fault_file import ReplayFault, read_faults
+from hanse.sim.replay.hanse_policy import run_hanse
+from hanse.sim.replay.hanse_with_faults import RunWithFaults
+from hanse.sim.replay.records import ReplayError, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 SECOND = 1_000_000
-LEAGUE = Settings(nodes=40, clusters=4, brokers=3, heartbeat_us=SECOND)
+LEAGUE = ReplaySettings(nodes=40, clusters=4, brokers=3, heartbeat_us=SECOND)
 
 
 @pytest.fixture
-def work() -> Workload:
+def work() -> ReplayWorkload:
     """80 jobs of 8 tasks of 20 to 27 s, one every 8 s: a load of 0.59 on 40 nodes."""
     jobs, tasks = 80, 8
-    return Workload(
+    return ReplayWorkload(
         "made",
         [job * 8 * SECOND for job in range(jobs)],
         [job * tasks for job in range(jobs + 1)],
@@ -32,13 +32,13 @@ def work() -> Workload:
     )
 
 
-def with_faults(tmp_path: Path, text: str) -> Settings:
+def with_faults(tmp_path: Path, text: str) -> ReplaySettings:
     path = tmp_path / "faults.txt"
     path.write_text(text, encoding="utf-8")
     return msgspec.structs.replace(LEAGUE, faults=str(path))
 
 
-def all_ended(workload: Workload, outcome: Outcome) -> None:
+def all_ended(workload: ReplayWorkload, outcome: ReplayOutcome) -> None:
     """Every job has ended after its last task, and every task has run whole in one of its attempts."""
     assert outcome.complete
     assert bool((outcome.start >= 0).all())
@@ -50,15 +50,15 @@ def all_ended(workload: Workload, outcome: Outcome) -> None:
     assert bool((outcome.start[order][1:] >= ends[order][:-1])[same].all())
 
 
-def completion(workload: Workload, outcome: Outcome) -> float:
+def completion(workload: ReplayWorkload, outcome: ReplayOutcome) -> float:
     return float((outcome.job_end - np.asarray(workload.arrival)).mean()) / SECOND
 
 
-def test_without_a_fault_only_replication_is_paid_for(tmp_path: Path, work: Workload) -> None:
-    quiet = hanse(work, with_faults(tmp_path, "# nothing breaks\n\n"))
+def test_without_a_fault_only_replication_is_paid_for(tmp_path: Path, work: ReplayWorkload) -> None:
+    quiet = run_hanse(work, with_faults(tmp_path, "# nothing breaks\n\n"))
     all_ended(work, quiet)
     assert quiet.launches == work.tasks
-    plain = hanse(work, LEAGUE)
+    plain = run_hanse(work, LEAGUE)
     # a job waits for its heir's word when it comes (2 messages), and when it ends (50 ms and 2 messages)
     assert 0.05 <= completion(work, quiet) - completion(work, plain) < 0.5
     assert quiet.messages > plain.messages
@@ -74,16 +74,16 @@ def test_without_a_fault_only_replication_is_paid_for(tmp_path: Path, work: Work
         "partition broker 2 cluster 1 cluster 2 at 400s for 60s",
     ],
 )
-def test_every_job_ends_whatever_happens_to_a_broker(tmp_path: Path, work: Workload, text: str) -> None:
-    all_ended(work, hanse(work, with_faults(tmp_path, text)))
+def test_every_job_ends_whatever_happens_to_a_broker(tmp_path: Path, work: ReplayWorkload, text: str) -> None:
+    all_ended(work, run_hanse(work, with_faults(tmp_path, text)))
 
 
-def test_what_a_lost_cluster_ran_runs_again_elsewhere(tmp_path: Path, work: Workload) -> None:
-    outcome = hanse(work, with_faults(tmp_path, "lose cluster 3 at 300s for 5m"))
+def test_what_a_lost_cluster_ran_runs_again_elsewhere(tmp_path: Path, work: ReplayWorkload) -> None:
+    outcome = run_hanse(work, with_faults(tmp_path, "lose cluster 3 at 300s for 5m"))
     all_ended(work, outcome)
     again = outcome.launches - work.tasks
     assert 0 < again <= 2 * 10  # what ran on its ten nodes, and what was on its way there
-    assert completion(work, outcome) > completion(work, hanse(work, with_faults(tmp_path, ""))) + 1
+    assert completion(work, outcome) > completion(work, run_hanse(work, with_faults(tmp_path, ""))) + 1
     # nothing succeeded there while it was away
     there = (outcome.node >= 20) & (outcome.node < 30)
     ends = outcome.start + np.asarray(work.duration)
@@ -92,11 +92,11 @@ def test_what_a_lost_cluster_ran_runs_again_elsewhere(tmp_path: Path, work: Work
     assert bool((there & (outcome.start > 600 * SECOND)).any())
 
 
-def test_a_cluster_that_is_cut_off_for_a_minute_loses_its_lease(tmp_path: Path, work: Workload) -> None:
-    outcome = hanse(work, with_faults(tmp_path, "partition cluster 2 at 320s for 60s"))
+def test_a_cluster_that_is_cut_off_for_a_minute_loses_its_lease(tmp_path: Path, work: ReplayWorkload) -> None:
+    outcome = run_hanse(work, with_faults(tmp_path, "partition cluster 2 at 320s for 60s"))
     all_ended(work, outcome)
     assert outcome.launches > work.tasks  # its watchdogs end what runs there, after 30 s without a word
-    short = hanse(work, with_faults(tmp_path, "partition cluster 2 at 300s for 5s"))
+    short = run_hanse(work, with_faults(tmp_path, "partition cluster 2 at 300s for 5s"))
     all_ended(work, short)
     assert short.launches == work.tasks
 
@@ -122,9 +122,9 @@ def test_the_command_says_what_faults_cost(tmp_path: Path) -> None:
     assert alone["delay_mean"] == broken["delay_mean"]
 
 
-def test_equal_seeds_give_equal_runs(tmp_path: Path, work: Workload) -> None:
+def test_equal_seeds_give_equal_runs(tmp_path: Path, work: ReplayWorkload) -> None:
     settings = with_faults(tmp_path, "lose broker 2 at 300s\npartition cluster 1 at 500s for 60s")
-    first, again = hanse(work, settings), hanse(work, settings)
+    first, again = run_hanse(work, settings), run_hanse(work, settings)
     assert np.array_equal(first.start, again.start)
     assert np.array_equal(first.job_end, again.job_end)
     assert (first.messages, first.heartbeats, first.launches) == (
@@ -134,10 +134,10 @@ def test_equal_seeds_give_equal_runs(tmp_path: Path, work: Workload) -> None:
     )
 
 
-def test_a_run_that_can_never_end_is_refused(work: Workload) -> None:
+def test_a_run_that_can_never_end_is_refused(work: ReplayWorkload) -> None:
     # what read_faults would not let through: nobody is left to adopt
     single = msgspec.structs.replace(LEAGUE, brokers=1)
-    run = FaultedRun(work, single, (Fault(False, (0,), (), 500 * SECOND, None),))
+    run = RunWithFaults(work, single, (ReplayFault(False, (0,), (), 500 * SECOND, None),))
     with pytest.raises(ReplayError, match="can never end"):
         run.run(None)
 
@@ -147,8 +147,8 @@ def test_a_file_says_what_breaks(tmp_path: Path) -> None:
         tmp_path, "partition broker 1  cluster 2 at 1h for 60s # soon\nlose cluster 4 at 1.5s for 200ms\n"
     )
     assert read_faults(settings) == (
-        Fault(False, (), (3,), 1_500_000, 200_000),
-        Fault(True, (0,), (1,), 3_600 * SECOND, 60 * SECOND),
+        ReplayFault(False, (), (3,), 1_500_000, 200_000),
+        ReplayFault(True, (0,), (1,), 3_600 * SECOND, 60 * SECOND),
     )
 
 

@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 
 from hanse.sim.replay.confidence_intervals import mean_with_interval, t_975
-from hanse.sim.replay.execution import run_once, summary
+from hanse.sim.replay.execution import run_once, summarise
 from hanse.sim.replay.metrics import curves, measure
 from hanse.sim.replay.plots import Axis, distribution
-from hanse.sim.replay.records import Outcome, ReplayError, Settings, Workload
-from hanse.sim.replay.registry import chosen, policies
-from hanse.sim.replay.report import page, shown
-from hanse.sim.replay.trace_workload import at_load, read_workload
+from hanse.sim.replay.records import ReplayError, ReplayOutcome, ReplaySettings, ReplayWorkload
+from hanse.sim.replay.registry import policies, select_policies
+from hanse.sim.replay.report import format_figure, render_page
+from hanse.sim.replay.trace_workload import read_workload, scale_to_load
 
 SECOND = 1_000_000
-SMALL = Settings(nodes=4, clusters=1, brokers=1, short_cutoff_us=5 * SECOND)
+SMALL = ReplaySettings(nodes=4, clusters=1, brokers=1, short_cutoff_us=5 * SECOND)
 
 
-def made() -> Workload:
+def made() -> ReplayWorkload:
     """Two jobs: two tasks of 10 s and 4 s at 0 s, one of 2 s at 8 s."""
-    return Workload(
+    return ReplayWorkload(
         "made",
         [0, 8 * SECOND],
         [0, 2, 3],
@@ -34,7 +34,7 @@ def made() -> Workload:
 
 def test_figures_of_a_run_worked_out_by_hand() -> None:
     start = np.array([0, SECOND, 9 * SECOND])
-    outcome = Outcome(
+    outcome = ReplayOutcome(
         start, np.array([0, 1, 1]), np.array([10 * SECOND, 12 * SECOND]), 3, 6, 3, 1, 0, [1000, 3000]
     )
     result = measure(made(), SMALL, outcome, ("mine", "fifo"), (2.0, 1.5))
@@ -52,7 +52,7 @@ def test_figures_of_a_run_worked_out_by_hand() -> None:
 
 
 def test_a_stopped_run_is_measured_by_the_jobs_that_ended() -> None:
-    outcome = Outcome(
+    outcome = ReplayOutcome(
         np.array([0, 0, -1]), np.array([0, 1, -1]), np.array([10 * SECOND, -1]), 2, 4, complete=False
     )
     result = measure(made(), SMALL, outcome, ("mine", "fifo"), (1.0, 1.0))
@@ -61,7 +61,7 @@ def test_a_stopped_run_is_measured_by_the_jobs_that_ended() -> None:
 
 
 def test_curves_count_what_runs_and_what_waits() -> None:
-    outcome = Outcome(np.array([0, SECOND, 9 * SECOND]), np.array([0, 1, 1]), np.array([0, 0]), 3)
+    outcome = ReplayOutcome(np.array([0, SECOND, 9 * SECOND]), np.array([0, 1, 1]), np.array([0, 0]), 3)
     drawn = curves(made(), SMALL, outcome)
     at = {round(float(time)): index for index, time in enumerate(drawn.times)}
     assert drawn.utilisation[0] == 1 / 4
@@ -72,11 +72,11 @@ def test_curves_count_what_runs_and_what_waits() -> None:
 
 
 def test_arrivals_are_rescaled_to_a_load() -> None:
-    workload = at_load(made(), 4, 0.25)
+    workload = scale_to_load(made(), 4, 0.25)
     assert workload.load(4) == pytest.approx(0.25)
     assert workload.arrival == [0, 16 * SECOND]
     with pytest.raises(ReplayError, match="different times"):
-        at_load(msgspec.structs.replace(made(), arrival=[0, 0]), 4, 0.5)
+        scale_to_load(msgspec.structs.replace(made(), arrival=[0, 0]), 4, 0.5)
 
 
 def test_a_trace_becomes_a_workload_that_begins_at_zero(tmp_path: Path) -> None:
@@ -105,29 +105,29 @@ def test_student_intervals() -> None:
 
 
 def test_repeats_become_one_object_with_intervals() -> None:
-    workload = Workload(
+    workload = ReplayWorkload(
         "made", [0, 1, 2], [0, 4, 8, 12], [SECOND * task for task in range(12)], [SECOND] * 3, [0] * 3
     )
-    settings = Settings(nodes=10, clusters=1, brokers=1)
+    settings = ReplaySettings(nodes=10, clusters=1, brokers=1)
     runs = [
         run_once(policies()["sparrow"], workload, msgspec.structs.replace(settings, seed=seed))
         for seed in range(3)
     ]
-    (row,) = summary(runs)
+    (row,) = summarise(runs)
     delays = [run.result.delay_mean for run in runs]
     assert len(set(delays)) > 1
     assert row["delay_mean"] == pytest.approx(np.mean([delay for delay in delays if delay is not None]))
     assert row["delay_mean_ci95"] > 0
     assert (row["repeat"], row["seed"], row["complete"]) == (3, 0, True)
     assert [run["seed"] for run in row["runs"]] == [0, 1, 2]
-    assert "runs" not in summary(runs[:1])[0]
+    assert "runs" not in summarise(runs[:1])[0]
 
 
 def test_a_page_stands_alone() -> None:
-    settings = Settings(nodes=10, clusters=1, brokers=1)
-    workload = Workload("a<b", [0, SECOND], [0, 20, 40], [SECOND] * 40, [SECOND] * 2, [0, 0])
+    settings = ReplaySettings(nodes=10, clusters=1, brokers=1)
+    workload = ReplayWorkload("a<b", [0, SECOND], [0, 20, 40], [SECOND] * 40, [SECOND] * 2, [0, 0])
     runs = [run_once(policies()[name], workload, settings) for name in ("sparrow", "central")]
-    text = page(summary(runs), runs, settings, "hanse replay 'a<b'")
+    text = render_page(summarise(runs), runs, settings, "hanse replay 'a<b'")
     assert text.count("<svg") == text.count("</svg>") == 3
     assert text.count("<polyline") == 6
     assert "a&lt;b" in text
@@ -147,18 +147,18 @@ def test_axes_mark_round_values() -> None:
 
 
 def test_refusals_say_what_to_do() -> None:
-    fine = Settings(nodes=100)
+    fine = ReplaySettings(nodes=100)
     with pytest.raises(ReplayError, match=r"unknown policy nosuch; known: sparrow, .*central"):
-        chosen(["central", "nosuch"], fine)
+        select_policies(["central", "nosuch"], fine)
     with pytest.raises(
         ReplayError, match=r"faults cannot be injected into sparrow.*policies that support faults"
     ):
-        chosen(["sparrow"], msgspec.structs.replace(fine, faults="faults.yaml"))
+        select_policies(["sparrow"], msgspec.structs.replace(fine, faults="faults.yaml"))
     with pytest.raises(ReplayError, match="too few"):
-        chosen(["megha"], Settings(nodes=10, clusters=4, brokers=4))
+        select_policies(["megha"], ReplaySettings(nodes=10, clusters=4, brokers=4))
 
 
 def test_figures_are_shown_with_four_digits() -> None:
-    assert [shown(value) for value in (None, 0.0015, 12.3456, 12345.6, 7, "x")] == [
+    assert [format_figure(value) for value in (None, 0.0015, 12.3456, 12345.6, 7, "x")] == [
         "-", "0.0015", "12.35", "12346", "7", "x",
     ]  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from hanse.cli.commands.replay import main
-from hanse.sim.replay.sweep import finished
+from hanse.sim.replay.sweep import read_finished_runs
 from hanse.sim.replay.validate import traces_folder
 from hanse.sim.replay.whole_job_policies import FAMILIES
 
@@ -67,7 +67,7 @@ def test_a_sweep_runs_whole_jobs_over_loads_and_goes_on(tmp_path: Path) -> None:
     words += ["--brokers", "1,2", "--processes", "1", "--out", str(out)]
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 0, result.output
-    found = list(finished(out).values())
+    found = list(read_finished_runs(out).values())
     assert [(each["policy"], each["target_load"]) for each in found] == [
         (policy, load) for load in (0.3, 0.9) for policy in ("fcfs", "easy")
     ]

@@ -9,12 +9,19 @@ from hanse.model.events import MessageReceived, TaskExited
 from hanse.model.ids import job_id, task_id
 from hanse.model.messages import AttemptEnd, CancelAttempts, Delta, Envelope, Outcome
 from hanse.model.resources import Resources
-from hanse.sim.render import effect_text, event_text, record_text, resources_text, seconds, words
-from hanse.sim.scripts.golden_script import play
-from hanse.sim.scripts.words import ScriptError, duration_of, job_from, job_named, resources_of, value_of
-from hanse.sim.shipped_league import standard_factories
+from hanse.sim.render import effect_text, event_text, name_as_words, record_text, resources_text, seconds_text
+from hanse.sim.scripts.golden_script import run_script
+from hanse.sim.scripts.words import (
+    ScriptError,
+    parse_duration,
+    parse_job_of,
+    parse_job_spec,
+    parse_resources,
+    parse_value,
+)
+from hanse.sim.shipped_league import shipped_factories
 from hanse.sim.state_diff import first_difference
-from hanse.sim.story import mentions
+from hanse.sim.story import has_mention
 
 TASK = task_id(job_id(2, 17), 3)
 HEAD = "cluster alpha 1x2cpu\nleague b1 network=immediate\n----\n\n"
@@ -22,14 +29,14 @@ HEAD = "cluster alpha 1x2cpu\nleague b1 network=immediate\n----\n\n"
 
 def _last(script: str) -> str:
     """What came of the last block."""
-    return play(HEAD + script + "\n----\n", standard_factories()).split("----\n")[-1]
+    return run_script(HEAD + script + "\n----\n", shipped_factories()).split("----\n")[-1]
 
 
 def test_a_script_is_its_own_expectation() -> None:
     script = HEAD + "# prose\nsubmit b1 cpu=1 run=1s\nrun until idle\n----\n"
-    played = play(script, standard_factories())
+    played = run_script(script, shipped_factories())
     assert "task settled task=1-0.0 attempt=1 outcome=succeeded" in played
-    assert play(played, standard_factories()) == played
+    assert run_script(played, shipped_factories()) == played
     assert played.startswith("cluster alpha 1x2cpu\nleague b1 network=immediate\n----\nok\n\n# prose\n")
 
 
@@ -37,7 +44,7 @@ def test_mistakes_are_told() -> None:
     assert "ERROR task 1-0.0 is not running" in _last("finish 1-0.0")
     assert "ERROR there is no process 'b9'" in _last("crash b9")
     assert "ERROR no such command: 'dance'" in _last("dance")
-    assert "ERROR" in play("submit b1\n----\n", standard_factories())
+    assert "ERROR" in run_script("submit b1\n----\n", shipped_factories())
 
 
 def test_messages_wait_are_delivered_dropped_and_cut() -> None:
@@ -59,29 +66,31 @@ def test_crashes_and_restarts() -> None:
 
 
 def test_words() -> None:
-    assert duration_of("200ms") == 200_000
-    assert duration_of("1.5s") == 1_500_000
-    assert resources_of("0.5cpu+4GiB+2gpu+1fpga") == Resources(500, 4 << 30, 2, (("fpga", 1),))
-    assert [value_of(text) for text in ("true", "7", "a")] == [True, 7, "a"]
-    assert job_named("2-17") == job_named("2-17.3") == job_id(2, 17)
+    assert parse_duration("200ms") == 200_000
+    assert parse_duration("1.5s") == 1_500_000
+    assert parse_resources("0.5cpu+4GiB+2gpu+1fpga") == Resources(500, 4 << 30, 2, (("fpga", 1),))
+    assert [parse_value(text) for text in ("true", "7", "a")] == [True, 7, "a"]
+    assert parse_job_of("2-17") == parse_job_of("2-17.3") == job_id(2, 17)
     for bad in ("5", "five"):
         with pytest.raises(ScriptError):
-            duration_of(bad)
+            parse_duration(bad)
     with pytest.raises(ScriptError):
-        job_named("x")
-    spec = job_from(0, {"groups": "a:2,b:1<a", "cpu": "1..4", "where": "zone == 'a'", "apart": "web:cluster"})
+        parse_job_of("x")
+    spec = parse_job_spec(
+        0, {"groups": "a:2,b:1<a", "cpu": "1..4", "where": "zone == 'a'", "apart": "web:cluster"}
+    )
     assert [group.count for group in spec.groups] == [2, 1]
     assert spec.groups[1].needs == ("a",)
     assert spec.groups[0].ask_max == Resources(4_000)
     with pytest.raises(ScriptError):
-        job_from(0, {"where": "zone ="})
+        parse_job_spec(0, {"where": "zone ="})
 
 
 def test_records_read_well() -> None:
     end = AttemptEnd(TASK, 2, Outcome.FAILED, 7)
-    assert words("TaskExited") == "task exited"
-    assert seconds(1_500_000) == "1.500s"
-    assert seconds(1) == "0.000001s"
+    assert name_as_words("TaskExited") == "task exited"
+    assert seconds_text(1_500_000) == "1.500s"
+    assert seconds_text(1) == "0.000001s"
     assert event_text(TaskExited(5, end)) == "task exited end=2-17.3#2 failed code=7"
     cancel = Envelope("b1", "c1", 0, 1, 0, CancelAttempts((TASK,), (2,)))
     assert event_text(MessageReceived(0, cancel)) == "from b1: cancel attempts tasks=[2-17.3] attempts=[2]"
@@ -102,11 +111,11 @@ def test_records_read_well() -> None:
 
 def test_mentions() -> None:
     job = job_id(2, 17)
-    assert mentions(CancelAttempts((TASK,), (1,)), TASK, job)
-    assert not mentions(CancelAttempts((TASK,), (1,)), TASK + 1, job)
+    assert has_mention(CancelAttempts((TASK,), (1,)), TASK, job)
+    assert not has_mention(CancelAttempts((TASK,), (1,)), TASK + 1, job)
     eight = job_id(2, 0)  # as many as there are bytes in 8 GiB
     room = Delta("c1", 1, 0, 1, (0,), ((1_000, eight, 0),))  # type: ignore[arg-type]
-    assert not mentions(room, TASK, eight)
+    assert not has_mention(room, TASK, eight)
 
 
 def test_differences_are_found() -> None:

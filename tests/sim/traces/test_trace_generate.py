@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from hanse.sim.traces import JobChunk, TraceError, concatenate
-from hanse.sim.traces.generate import FAMILIES, FAMILY_NAMES, JOBS_PER_BLOCK, Wish, generate
+from hanse.sim.traces.generate import FAMILIES, FAMILY_NAMES, JOBS_PER_BLOCK, GeneratorSettings, generate
 
 
 def made(**wish: Any) -> JobChunk:
-    chunk = concatenate(list(generate(Wish(**wish))))
+    chunk = concatenate(list(generate(GeneratorSettings(**wish))))
     chunk.check()
     return chunk
 
@@ -94,7 +94,7 @@ def test_the_same_bytes_under_other_hash_seeds() -> None:
 
 
 def test_nothing_is_held_but_a_block() -> None:
-    stream = generate(Wish(jobs=5_000, tasks_per_job=3))
+    stream = generate(GeneratorSettings(jobs=5_000, tasks_per_job=3))
     assert [next(stream).jobs for _ in range(3)] == [JOBS_PER_BLOCK] * 3
     assert sum(chunk.jobs for chunk in stream) == 5_000 - 3 * JOBS_PER_BLOCK
 
@@ -112,4 +112,4 @@ def test_nothing_is_held_but_a_block() -> None:
 )
 def test_a_wrong_wish_is_refused(wish: dict[str, Any], words: str) -> None:
     with pytest.raises(TraceError, match=words):
-        generate(Wish(**wish))
+        generate(GeneratorSettings(**wish))

@@ -25,22 +25,22 @@ from hanse.model.messages import (
 )
 from hanse.model.resources import Resources
 from hanse.sim.replay.fault_file import read_faults
-from hanse.sim.replay.hanse_with_faults import FaultedRun
-from hanse.sim.replay.records import Settings, Workload
+from hanse.sim.replay.hanse_with_faults import RunWithFaults
+from hanse.sim.replay.records import ReplaySettings, ReplayWorkload
 from hanse.sim.traces import journal_jobs
-from hanse.sim.traces.chunk_builder import Names, Row
-from hanse.sim.traces.journal_jobs import Past, Times
+from hanse.sim.traces.chunk_builder import NameTable, TraceRow
+from hanse.sim.traces.journal_jobs import ClockShift, JournalJobs
 from hanse.sim.traces.read_report import ReadReport
 
-LEAGUE = Settings(nodes=40, clusters=4, brokers=3, heartbeat_us=SECOND)
-NONE = Times()
+LEAGUE = ReplaySettings(nodes=40, clusters=4, brokers=3, heartbeat_us=SECOND)
+NONE = ClockShift()
 
 
 @pytest.fixture
-def work() -> Workload:
+def work() -> ReplayWorkload:
     """60 jobs of 8 tasks of 20 to 27 s, one every 8 s."""
     jobs, tasks = 60, 8
-    return Workload(
+    return ReplayWorkload(
         "made",
         [job * 8 * SECOND for job in range(jobs)],
         [job * tasks for job in range(jobs + 1)],
@@ -50,29 +50,29 @@ def work() -> Workload:
     )
 
 
-def told(run: FaultedRun, names: list[str]) -> tuple[list[Row], ReadReport]:
+def told(run: RunWithFaults, names: list[str]) -> tuple[list[TraceRow], ReadReport]:
     """The rows that the journals of these brokers give."""
     report = ReadReport()
-    past = Past(report, Names(report))
+    past = JournalJobs(report, NameTable(report))
     machines = {name: run.league.brokers[name]._factory() for name in names}
 
     def stream(name: str) -> Iterator[tuple[int, str, int, Event]]:
         for number, event in enumerate(run.league.brokers[name].journal):
             yield event.at, name, number, event
 
-    rows: list[Row] = []
+    rows: list[TraceRow] = []
     for _, name, _, event in merge(*map(stream, names)):
-        past.take(name, event, machines[name].handle(event), NONE)
-        rows += past.ready()
-    rows += past.rest()
+        past.add_event(name, event, machines[name].handle(event), NONE)
+        rows += past.ready_rows()
+    rows += past.remaining_rows()
     return rows, report
 
 
-def faulted(work: Workload, tmp_path: Path, text: str) -> FaultedRun:
+def faulted(work: ReplayWorkload, tmp_path: Path, text: str) -> RunWithFaults:
     path = tmp_path / "faults.txt"
     path.write_text(text, encoding="utf-8")
     settings = msgspec.structs.replace(LEAGUE, faults=str(path))
-    run = FaultedRun(work, settings, read_faults(settings))
+    run = RunWithFaults(work, settings, read_faults(settings))
     assert run.run(None).complete
     assert all(process.snapshot is None for process in run.league.brokers.values()), "whole journals"
     return run
@@ -83,7 +83,7 @@ def faulted(work: Workload, tmp_path: Path, text: str) -> FaultedRun:
     [("", 1), ("lose broker 2 at 200s", 60), ("lose cluster 3 at 200s for 5m", 1)],
 )
 def test_a_simulated_leagues_journals_give_its_workload_back(
-    work: Workload, tmp_path: Path, text: str, late: int
+    work: ReplayWorkload, tmp_path: Path, text: str, late: int
 ) -> None:
     run = faulted(work, tmp_path, text)
     rows, report = told(run, list(run.league.brokers))
@@ -98,7 +98,9 @@ def test_a_simulated_leagues_journals_give_its_workload_back(
             assert -SECOND < ran - (20 + index) * SECOND < late * SECOND
 
 
-def test_a_past_that_begins_in_the_middle_knows_what_was_live_there(work: Workload, tmp_path: Path) -> None:
+def test_a_past_that_begins_in_the_middle_knows_what_was_live_there(
+    work: ReplayWorkload, tmp_path: Path
+) -> None:
     run = faulted(work, tmp_path, "")
     name = next(iter(run.league.brokers))
     events = run.league.brokers[name].journal
@@ -107,16 +109,16 @@ def test_a_past_that_begins_in_the_middle_knows_what_was_live_there(work: Worklo
     for event in events[: len(events) // 2]:
         machine.handle(event)
     report = ReadReport()
-    past = Past(report, Names(report))
+    past = JournalJobs(report, NameTable(report))
     state = decode_state(machine.dump())
     assert state.jobs
     assert any(ward.jobs for ward in state.standby_shards.values())
-    past.begin(state, Times(1_000 * SECOND))
-    rows: list[Row] = []
+    past.add_state(state, ClockShift(1_000 * SECOND))
+    rows: list[TraceRow] = []
     for event in events[len(events) // 2 :]:
-        past.take(name, event, machine.handle(event), Times(1_000 * SECOND))
-        rows += past.ready()
-    rows += past.rest()
+        past.add_event(name, event, machine.handle(event), ClockShift(1_000 * SECOND))
+        rows += past.ready_rows()
+    rows += past.remaining_rows()
     assert {row.job for row in rows} < whole
     assert min(row.arrival for row in rows) > 1_000 * SECOND
     # when what was live there had started is not known, and this backend measures nothing
@@ -159,11 +161,11 @@ class Hand:
 
     def __init__(self) -> None:
         self.report = ReadReport()
-        self.names = Names(self.report)
-        self.past = Past(self.report, self.names)
+        self.names = NameTable(self.report)
+        self.past = JournalJobs(self.report, self.names)
 
     def take(self, event: Event, *commands: Effect) -> None:
-        self.past.take("b1", event, list(commands), NONE)
+        self.past.add_event("b1", event, list(commands), NONE)
 
     def job(self, spec: JobSpec, at: int = 5, job: JobId = ONE, request: int = 0) -> None:
         self.take(JobSubmitted(at, "me", request, spec), JobAccepted("me", request, job))
@@ -173,8 +175,8 @@ class Hand:
         settled = [TaskSettled(task_id(job, index), attempt, outcome) for index, attempt in tasks]
         self.take(Tick(at), *settled, JobSettled(job, outcome))
 
-    def rows(self) -> list[Row]:
-        return [*self.past.ready(), *self.past.rest()]
+    def rows(self) -> list[TraceRow]:
+        return [*self.past.ready_rows(), *self.past.remaining_rows()]
 
 
 def test_a_row_keeps_what_a_job_asked_for() -> None:
@@ -274,6 +276,6 @@ def test_rows_wait_for_earlier_jobs_but_not_without_bound(monkeypatch: pytest.Mo
     end = AttemptEnd(task_id(later, 0), 1, Outcome.SUCCEEDED, usage=ResourceUsage(run_time=4))
     hand.take(MessageReceived(9, Envelope("c1", "b1", 1, 1, 0, TaskUpdates((), (end,)))))
     hand.over(10, (0, 1), job=later)
-    assert list(hand.past.ready()) == []
+    assert list(hand.past.ready_rows()) == []
     monkeypatch.setattr(journal_jobs, "HELD_TASKS_MAX", 0)
-    assert [row.job for row in hand.past.ready()] == [later]
+    assert [row.job for row in hand.past.ready_rows()] == [later]

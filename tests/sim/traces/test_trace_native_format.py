@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from hanse.sim.traces import (
     JobChunk,
     TraceError,
-    by_arrival,
     chunk_builder,
     concatenate,
     load_with_report,
     open_trace,
+    sort_by_arrival,
     take,
 )
 from hanse.sim.traces.chunk import empty_chunk
-from hanse.sim.traces.chunk_builder import Builder, Row
-from hanse.sim.traces.describe import Description, Distribution
+from hanse.sim.traces.chunk_builder import ChunkBuilder, TraceRow
+from hanse.sim.traces.describe import Distribution, TraceDescription
 from hanse.sim.traces.read_report import ReadReport
-from hanse.sim.traces.sample import Sampling, lottery, sample
+from hanse.sim.traces.sample import Sampling, draw_fractions, sample
 from hanse.sim.traces.writers import TraceWriter
 
 TIMES = st.integers(0, 10**13)
@@ -32,7 +32,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl
 
 @st.composite
 def chunks(draw: st.DrawFn) -> JobChunk:
-    made = Builder(ReadReport(), {"status": int, "share": float, "spec": int}, ("spec",), origin=0)
+    made = ChunkBuilder(ReadReport(), {"status": int, "share": float, "spec": int}, ("spec",), origin=0)
     arrival = 0
     for dag in range(draw(st.integers(0, 5))):
         size = draw(st.integers(1, 4))
@@ -43,7 +43,7 @@ def chunks(draw: st.DrawFn) -> JobChunk:
             names = [made.names.number(draw(TEXTS).strip()) for _ in range(4)]
             amounts = draw(st.lists(st.integers(0, 1 << 40), min_size=4, max_size=4))
             share = draw(st.one_of(st.just(float("nan")), st.floats(allow_nan=False, allow_infinity=False)))
-            row = Row(
+            row = TraceRow(
                 job=dag * 10 + node,
                 arrival=arrival,
                 durations=durations,
@@ -71,9 +71,9 @@ def assert_same(one: JobChunk, two: JobChunk) -> None:
     assert edges(one) == edges(two)
     if one.jobs:
         assert list(one.extra) == list(two.extra)
-        assert one.named == two.named
+        assert one.name_keys == two.name_keys
     for key, column in one.extra.items():
-        if key in one.named:
+        if key in one.name_keys:
             assert [one.name(i) for i in column] == [two.name(i) for i in two.extra[key]]
         else:
             assert np.array_equal(column, two.extra[key], equal_nan=column.dtype.kind == "f"), key
@@ -195,12 +195,14 @@ def test_parts_join_to_the_whole(chunk: JobChunk, cut: int) -> None:
 
 
 def test_sorting_moves_tasks_and_edges_along() -> None:
-    made = Builder(ReadReport(), origin=0)
+    made = ChunkBuilder(ReadReport(), origin=0)
     for job, arrival in enumerate((30, 10, 20, 10)):
         durations = list(range(job * 10, job * 10 + job + 1))
         needs = (0,) if job == 1 else ()
-        made.add(1, Row(job=job, arrival=arrival, durations=durations, count=job + 1, parent=0, needs=needs))
-    chunk = by_arrival(made.flush())
+        made.add(
+            1, TraceRow(job=job, arrival=arrival, durations=durations, count=job + 1, parent=0, needs=needs)
+        )
+    chunk = sort_by_arrival(made.flush())
     chunk.check()
     assert chunk.job.tolist() == [1, 3, 2, 0]
     assert chunk.duration.tolist() == [10, 11, 30, 31, 32, 33, 20, 21, 22, 0]
@@ -208,9 +210,9 @@ def test_sorting_moves_tasks_and_edges_along() -> None:
 
 
 def plain(jobs: int) -> JobChunk:
-    made = Builder(ReadReport(), origin=0)
+    made = ChunkBuilder(ReadReport(), origin=0)
     for job in range(jobs):
-        made.add(1, Row(job=job, arrival=job * 1_000_000, durations=(job,)))
+        made.add(1, TraceRow(job=job, arrival=job * 1_000_000, durations=(job,)))
     return made.flush()
 
 
@@ -230,7 +232,7 @@ def test_sampling() -> None:
 
 
 def test_the_lottery_is_even_and_fixed() -> None:
-    draws = lottery(np.arange(20_000), 1)
+    draws = draw_fractions(np.arange(20_000), 1)
     assert abs(float(draws.mean()) - 0.5) < 0.01
     assert np.histogram(draws, 10, (0, 1))[0].min() > 1_850
     # by hand, in whole numbers of 64 bits
@@ -240,15 +242,15 @@ def test_the_lottery_is_even_and_fixed() -> None:
         state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & mask
         state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & mask
         state = (state ^ (state >> 31)) + 0x9E3779B97F4A7C15
-    assert lottery(np.array([3]), 1)[0] == ((state & mask) >> 11) / (1 << 53)
+    assert draw_fractions(np.array([3]), 1)[0] == ((state & mask) >> 11) / (1 << 53)
 
 
 def test_sampling_keeps_dags_whole() -> None:
-    made = Builder(ReadReport(), origin=0)
+    made = ChunkBuilder(ReadReport(), origin=0)
     for dag in range(200):
         for node in range(3):
             needs = (dag * 3,) if node else ()
-            made.add(1, Row(job=dag * 3 + node, arrival=dag, durations=(1,), parent=dag, needs=needs))
+            made.add(1, TraceRow(job=dag * 3 + node, arrival=dag, durations=(1,), parent=dag, needs=needs))
     whole = made.flush()
     for wish in (Sampling(every=5), Sampling(fraction=0.25, seed=2)):
         thin = concatenate(list(sample([whole], wish)))
@@ -271,7 +273,7 @@ def test_percentiles_are_near_the_exact_ones(values: list[int], share: float) ->
 
 
 def test_a_description_sees_the_gap_between_chunks() -> None:
-    found = Description()
+    found = TraceDescription()
     whole = plain(10)
     found.add(take(whole, np.arange(4)))
     found.add(take(whole, np.arange(6, 10)))
@@ -280,12 +282,12 @@ def test_a_description_sees_the_gap_between_chunks() -> None:
 
 
 def test_a_description_counts_work_and_demand() -> None:
-    made = Builder(ReadReport(), origin=0)
+    made = ChunkBuilder(ReadReport(), origin=0)
     made.add(
-        1, Row(job=1, arrival=0, durations=(4_000_000,), count=3, cpu=2_000, user=made.names.number("a"))
+        1, TraceRow(job=1, arrival=0, durations=(4_000_000,), count=3, cpu=2_000, user=made.names.number("a"))
     )
-    made.add(2, Row(job=2, arrival=6_000_000, durations=(1_000_000, 7_000_000), count=2, gpu=500))
-    found = Description()
+    made.add(2, TraceRow(job=2, arrival=6_000_000, durations=(1_000_000, 7_000_000), count=2, gpu=500))
+    found = TraceDescription()
     found.add(take(made.flush(), np.arange(2)))
     found.add(empty_chunk())
     facts = found.as_dict()
@@ -295,4 +297,4 @@ def test_a_description_counts_work_and_demand() -> None:
     assert facts["mean_demand_gpus"] == pytest.approx(4 / 6)
     assert facts["users"] == 1
     assert facts["tasks_per_job"]["p50"] == 2
-    assert Description().as_dict()["mean_demand_slots"] is None
+    assert TraceDescription().as_dict()["mean_demand_slots"] is None

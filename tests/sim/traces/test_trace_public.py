@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hanse.sim.traces import Cancelled, ReadRules, load_with_report, open_trace, read_nodes
-from hanse.sim.traces.describe import Description
+from hanse.sim.traces import CancelledRule, ReadOptions, load_with_report, open_trace, read_nodes
+from hanse.sim.traces.describe import TraceDescription
 
 FOLDER = Path(os.environ.get("HANSE_TRACES") or Path(__file__).parents[4] / "shared" / "traces")
 pytestmark = pytest.mark.skipif(
@@ -53,7 +53,7 @@ def test_counts(path: str, form: str, jobs: int, tasks: int, bad: int, demand: i
     if path.endswith("parquet"):
         pytest.importorskip("pyarrow", reason="pyarrow (the extra for Parquet) is not installed")
     reader = open_trace(FOLDER / path)
-    found = Description()
+    found = TraceDescription()
     for chunk in reader:
         chunk.check()
         found.add(chunk)
@@ -77,8 +77,8 @@ def test_kth_as_the_archive_describes_it() -> None:
 
 
 def test_nasa_without_its_jobs_of_no_length() -> None:
-    rules = ReadRules(skip_zero_runtime=True, cancelled=Cancelled.KEEP)
-    chunk, report = load_with_report(FOLDER / "swf/nasa_ipsc_1993.swf.gz", rules=rules)
+    rules = ReadOptions(skip_zero_runtime=True, cancelled=CancelledRule.KEEP)
+    chunk, report = load_with_report(FOLDER / "swf/nasa_ipsc_1993.swf.gz", options=rules)
     assert chunk.jobs == 18_066
     assert sum(report.skipped.values()) == 173
 
@@ -93,15 +93,15 @@ def test_lcg_names_its_sites() -> None:
 
 def test_node_lists() -> None:
     nodes = read_nodes(FOLDER / "openb/openb_node_list_all_node.csv")
-    assert (nodes.machines, nodes.gpus, nodes.report.bad) == (1_523, 6_212, 0)
+    assert (nodes.node_count, nodes.gpu_count, nodes.report.bad) == (1_523, 6_212, 0)
     pytest.importorskip("pyarrow", reason="pyarrow (the extra for Parquet) is not installed")
-    assert read_nodes(FOLDER / "google/google2019_8cells_hosts.parquet").machines == 96_591
+    assert read_nodes(FOLDER / "google/google2019_8cells_hosts.parquet").node_count == 96_591
 
 
 def test_truncation_changes_durations_alone() -> None:
     path = FOLDER / "tr/GOOG_subtrace.tr.gz"
     exact, _ = load_with_report(path)
-    cut, _ = load_with_report(path, rules=ReadRules(truncate_seconds=True))
+    cut, _ = load_with_report(path, options=ReadOptions(truncate_seconds=True))
     assert np.array_equal(cut.duration, exact.duration // 1_000_000 * 1_000_000)
     assert np.array_equal(cut.arrival, exact.arrival)
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hanse.sim.traces import (
-    Cancelled,
-    Estimates,
+    CancelledRule,
+    EstimateRule,
     JobChunk,
-    Processors,
-    ReadRules,
+    ProcessorRule,
+    ReadOptions,
     TraceError,
     chunk_builder,
     load_with_report,
@@ -57,7 +57,7 @@ def test_tr_gives_arrivals_durations_and_offsets(tmp_path: Path) -> None:
 
 def test_tr_truncates_to_whole_seconds_when_asked(tmp_path: Path) -> None:
     path = put(tmp_path, "a.tr", "0.25 3 1 0.99 1.999999 7\n0.5 1 1 2\n")
-    chunk, _ = load_with_report(path, rules=ReadRules(truncate_seconds=True))
+    chunk, _ = load_with_report(path, options=ReadOptions(truncate_seconds=True))
     assert chunk.duration.tolist() == [0, 1_000_000, 7_000_000, 2_000_000]
     assert chunk.arrival.tolist() == [0, 250_000]
 
@@ -192,9 +192,9 @@ def test_limit_takes_the_first_entries(tmp_path: Path) -> None:
     assert chunk.duration.tolist() == [0, 1_000_000, 2_000_000]
 
 
-def swf_chunk(folder: Path, rows: list[str], rules: ReadRules | None = None) -> JobChunk:
+def swf_chunk(folder: Path, rows: list[str], rules: ReadOptions | None = None) -> JobChunk:
     path = put(folder, "a.swf", SWF_HEAD + "".join(row + "\n" for row in rows))
-    chunk, _ = load_with_report(path, rules=rules or ReadRules())
+    chunk, _ = load_with_report(path, options=rules or ReadOptions())
     chunk.check()
     return chunk
 
@@ -221,13 +221,13 @@ def test_swf_fields_and_header(tmp_path: Path) -> None:
 def test_swf_rules(tmp_path: Path) -> None:
     rows = [swf(1), swf(2, alloc=-1), swf(3, req=-1), swf(4, run=90)]
     assert swf_chunk(tmp_path, rows).cpu.tolist() == [4_000, 4_000, 2_000, 4_000]
-    allocated = swf_chunk(tmp_path, rows, ReadRules(processors=Processors.ALLOCATED))
+    allocated = swf_chunk(tmp_path, rows, ReadOptions(processors=ProcessorRule.ALLOCATED))
     assert allocated.cpu.tolist() == [2_000, 4_000, 2_000, 2_000]
-    real = swf_chunk(tmp_path, rows, ReadRules(estimates=Estimates.AT_LEAST_REAL))
+    real = swf_chunk(tmp_path, rows, ReadOptions(estimates=EstimateRule.AT_LEAST_REAL))
     assert real.estimate.tolist() == [60_000_000, 60_000_000, 60_000_000, 90_000_000]
-    killed = swf_chunk(tmp_path, rows, ReadRules(kill_at_estimate=True))
+    killed = swf_chunk(tmp_path, rows, ReadOptions(kill_at_estimate=True))
     assert killed.duration.tolist() == [10_000_000] * 3 + [60_000_000]
-    assert swf_chunk(tmp_path, [swf(1, wish=-1)], ReadRules(kill_at_estimate=True)).duration.tolist() == [
+    assert swf_chunk(tmp_path, [swf(1, wish=-1)], ReadOptions(kill_at_estimate=True)).duration.tolist() == [
         10_000_000
     ]
 
@@ -235,13 +235,13 @@ def test_swf_rules(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rules", "kept", "skipped"),
     [
-        (ReadRules(), [1, 2, 6], 2),
-        (ReadRules(cancelled=Cancelled.KEEP), [1, 2, 3, 6], 1),
-        (ReadRules(cancelled=Cancelled.SKIP), [1, 6], 3),
-        (ReadRules(skip_zero_runtime=True), [1, 2], 3),
+        (ReadOptions(), [1, 2, 6], 2),
+        (ReadOptions(cancelled=CancelledRule.KEEP), [1, 2, 3, 6], 1),
+        (ReadOptions(cancelled=CancelledRule.SKIP), [1, 6], 3),
+        (ReadOptions(skip_zero_runtime=True), [1, 2], 3),
     ],
 )
-def test_swf_statuses(tmp_path: Path, rules: ReadRules, kept: list[int], skipped: int) -> None:
+def test_swf_statuses(tmp_path: Path, rules: ReadOptions, kept: list[int], skipped: int) -> None:
     rows = [
         swf(1),
         swf(2, status=5),
@@ -253,7 +253,7 @@ def test_swf_statuses(tmp_path: Path, rules: ReadRules, kept: list[int], skipped
         "1 2 3",
     ]
     path = put(tmp_path, "a.swf", SWF_HEAD + "".join(row + "\n" for row in rows))
-    chunk, report = load_with_report(path, rules=rules)
+    chunk, report = load_with_report(path, options=rules)
     assert chunk.job.tolist() == kept
     assert sum(report.skipped.values()) == skipped
     assert report.reasons == {

@@ -9,7 +9,7 @@ import pytest
 
 from hanse.sim.traces import (
     NodeTable,
-    ReadRules,
+    ReadOptions,
     TimeUnit,
     TraceError,
     load_with_report,
@@ -130,7 +130,7 @@ def test_gaia_finds_its_unit_and_says_so(tmp_path: Path) -> None:
     seconds, said = load_with_report(path)
     assert seconds.duration.tolist() == [6_302_000_000, 1_000_000_000]
     assert "seconds" in said.notes[0]
-    forced, said = load_with_report(path, rules=ReadRules(time_unit=TimeUnit.HOURS))
+    forced, said = load_with_report(path, options=ReadOptions(time_unit=TimeUnit.HOURS))
     assert forced.arrival.tolist() == [0, 68 * 3_600_000_000]
     assert said.notes == []
 
@@ -211,7 +211,9 @@ def test_google_2019_parquet(tmp_path: Path) -> None:
         }
         for at in (700, 200)
     ]
-    reader = open_trace(put_parquet(tmp_path, rows), rules=ReadRules(whole_cpu=10_000, whole_memory=1 << 20))
+    reader = open_trace(
+        put_parquet(tmp_path, rows), options=ReadOptions(whole_cpu=10_000, whole_memory=1 << 20)
+    )
     chunk = next(iter(reader))
     chunk.check()
     assert (reader.format, reader.has_durations, reader.report.disordered) == ("google-2019", False, 1)
@@ -242,14 +244,14 @@ def test_node_lists(tmp_path: Path) -> None:
     text = "sn,cpu_milli,memory_mib,gpu,model\nn0,32000,1024,0,\nn1,96000,2048,8,V100M32\nn2,x,1,1,T4\nn3,1\n"
     nodes = read_nodes(put(tmp_path, "n.csv", text))
     assert isinstance(nodes, NodeTable)
-    assert (nodes.machines, nodes.gpus, nodes.label) == (2, 8, ("n0", "n1"))
+    assert (nodes.node_count, nodes.gpu_count, nodes.label) == (2, 8, ("n0", "n1"))
     assert nodes.cpu.tolist() == [32_000, 96_000]
     assert nodes.memory.tolist() == [1 << 30, 2 << 30]
     assert [nodes.names[index] for index in nodes.model.tolist() if index >= 0] == ["V100M32"]
     assert [bad.line for bad in nodes.report.first] == [4, 5]
     shapes = [{"cpus": 0.5, "ram": 0.25, "machine_count": 3, "site": "a"}]
-    google = read_nodes(put_parquet(tmp_path, shapes), ReadRules(whole_cpu=64_000, whole_memory=1 << 30))
-    assert (google.machines, google.cpu.tolist(), google.memory.tolist()) == (3, [32_000], [1 << 28])
+    google = read_nodes(put_parquet(tmp_path, shapes), ReadOptions(whole_cpu=64_000, whole_memory=1 << 30))
+    assert (google.node_count, google.cpu.tolist(), google.memory.tolist()) == (3, [32_000], [1 << 28])
     with pytest.raises(TraceError, match="not a list of nodes"):
         read_nodes(put(tmp_path, "a.tr", "1 1 1 1\n"))
     assert np.array_equal(google.count, [3])

@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from hanse.cli.common_options import context_option, league
+from hanse.cli.common_options import context_option, league_client
 from hanse.cli.embedded.league_setup import PERSON
 from hanse.client.contexts import Context
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
 from hanse.model.ids import SECOND
 from hanse.security import atomic_files
-from hanse.security.access_token_issuer import AccessError, AccessLedger, Given
-from hanse.security.access_tokens import ACCESS_DAYS, PEOPLE
+from hanse.security.access_token_issuer import AccessTokenError, AccessTokenIssuer, IssuedToken
+from hanse.security.access_tokens import ACCESS_DAYS, PEOPLE_ROLES
 from hanse.security.certificate_authority import Authority, AuthorityError
 from hanse.security.credentials import Credentials
 from hanse.security.home import Home
 from hanse.security.identity import Role
-from hanse.security.known_people import people_of
+from hanse.security.known_people import known_people
 from hanse.security.revocation_list import ACCESS_DAYS_MAX
 
 if TYPE_CHECKING:
-    from hanse.client.client import Client
-    from hanse.client.endpoints import Doors
+    from hanse.client.client import LeagueClient
+    from hanse.client.endpoints import Endpoints
     from hanse.client.responses import RevokeAnswer
 
 SERIALS_PER_REQUEST: Final = 1_000
@@ -50,7 +50,7 @@ def access() -> None:
 @access.command("create")
 @_home
 @click.argument("name")
-@click.option("--role", type=click.Choice([str(role) for role in PEOPLE]), required=True)
+@click.option("--role", type=click.Choice([str(role) for role in PEOPLE_ROLES]), required=True)
 @click.option(
     "--days", type=click.IntRange(1, ACCESS_DAYS_MAX), default=ACCESS_DAYS, show_default=True,
     help="Days until it expires.",
@@ -65,7 +65,7 @@ def create(home: Path, name: str, role: str, days: int, into: Path | None) -> No
         raise click.ClickException(f"{into} exists already and was not changed; choose another file")
     try:
         token = _ledger(home).create(Role(role), name, days)
-    except AccessError as error:
+    except AccessTokenError as error:
         raise click.ClickException(str(error)) from None
     if into is None:
         click.echo(token)
@@ -79,20 +79,20 @@ def create(home: Path, name: str, role: str, days: int, into: Path | None) -> No
 
 @access.command("list")
 @_home
-def listed(home: Path) -> None:
+def list_tokens(home: Path) -> None:
     """List the tokens that have not expired, then the revoked names.
 
     The tokens themselves are not stored. The certificates of a revoked name are revoked too, up to the time
     shown.
     """
     try:
-        given, names = _ledger(home).listed(), _ledger(home).names()
-    except AccessError as error:
+        tokens, names = _ledger(home).list_tokens(), _ledger(home).revoked_names()
+    except AccessTokenError as error:
         raise click.ClickException(str(error)) from None
-    for one in given:
-        click.echo(_line(one))
+    for token in tokens:
+        click.echo(_token_line(token))
     for name, until in names.items():
-        click.echo(f"{name}  everything made until {_moment(until)}  revoked")
+        click.echo(f"{name}  everything made until {_time_text(until)}  revoked")
 
 
 @access.command("revoke")
@@ -123,15 +123,15 @@ def revoke(home: Path | None, name: str, serial: str, yes: bool, unknown: bool) 
         return
     if serial:
         raise click.UsageError("--serial needs --home, where the list of tokens is")
-    with league() as client:
+    with league_client() as client:
         if not unknown:
-            _must_be_known(name, *client.people())
-        answer = _asked(client, name, yes)
-    click.echo(f"{_everything(name)} is revoked.")
-    _tell(answer)
+            _refuse_unknown_name(name, *client.people())
+        answer = _revoke_with_confirmation(client, name, yes)
+    click.echo(f"{_revoked_text(name)} is revoked.")
+    _print_answer(answer)
 
 
-class KeptError(CommandError):
+class NotConfirmedError(CommandError):
     """Refusal of a person to revoke their own certificate."""
 
 
@@ -139,23 +139,23 @@ class UnknownNameError(CommandError):
     """Unknown name in a revocation."""
 
 
-def _must_be_known(name: str, names: set[str], silent: dict[str, str]) -> None:
+def _refuse_unknown_name(name: str, names: set[str], silent: dict[str, str]) -> None:
     """Refuse a name that is not known, and suggest similar ones."""
     if name in names:
         return
     from difflib import get_close_matches  # noqa: PLC0415  only a misspelt name needs it
 
-    near = get_close_matches(name, sorted(names), n=NAMES_SHOWN_MAX)
-    who = f"did you mean {' or '.join(near)}? " if near else ""
-    unasked = f" ({', '.join(silent)} could not be asked)" if silent else ""
+    similar = get_close_matches(name, sorted(names), n=NAMES_SHOWN_MAX)
+    suggestion = f"did you mean {' or '.join(similar)}? " if similar else ""
+    not_asked = f" ({', '.join(silent)} could not be asked)" if silent else ""
     raise UnknownNameError(
-        f"nobody called {name!r} is known here{unasked}, so nothing was revoked",
+        f"nobody called {name!r} is known here{not_asked}, so nothing was revoked",
         ExitCode.USAGE,
-        f"{who}insist with '--unknown'",
+        f"{suggestion}insist with '--unknown'",
     )
 
 
-def _asked(client: "Client", name: str, yes: bool) -> "RevokeAnswer":
+def _revoke_with_confirmation(client: "LeagueClient", name: str, yes: bool) -> "RevokeAnswer":
     """Ask a broker to revoke a name; ask for confirmation if it is the caller's own."""
     from hanse.client.client import OwnNameError  # noqa: PLC0415  only this asks the league
 
@@ -175,71 +175,74 @@ def _confirm(problem: str) -> None:
         agreed = False
         click.echo(err=True)
     if not agreed:
-        raise KeptError("nothing was revoked", ExitCode.FAILED, "insist with '--yes'")
+        raise NotConfirmedError("nothing was revoked", ExitCode.FAILED, "insist with '--yes'")
 
 
 def _revoke_at_home(home: Home, name: str, yes: bool, unknown: bool) -> None:
     """Ask a broker to spread the revocation, then write it where tokens are made: in this order, because
     afterwards this machine refuses a certificate of that name, which may be the caller's."""
-    if not yes and name == _holder(home):
+    if not yes and name == _certificate_holder(home):
         _confirm(f"this ends the certificate in {home.person(PERSON)}, which you are using")
         yes = True
     try:
-        known = {*people_of(home), *_ledger(home.path).names()}
-    except AccessError as error:
+        known = {*known_people(home), *_ledger(home.path).revoked_names()}
+    except AccessTokenError as error:
         raise click.ClickException(str(error)) from None
     answer: RevokeAnswer | CommandError
     try:
-        with closing(_doors(home)) as doors:
-            from hanse.client.client import Client  # noqa: PLC0415  only this asks the league
+        with closing(_endpoints(home)) as endpoints:
+            from hanse.client.client import LeagueClient  # noqa: PLC0415  only this asks the league
 
-            client = Client(doors)
+            client = LeagueClient(endpoints)
             if not unknown and name not in known:
                 names, silent = client.people()
                 known |= names
-                _must_be_known(name, known, silent)
-            answer = _asked(client, name, yes)
-    except (KeptError, UnknownNameError):
+                _refuse_unknown_name(name, known, silent)
+            answer = _revoke_with_confirmation(client, name, yes)
+    except (NotConfirmedError, UnknownNameError):
         raise
     except CommandError as error:
         if not unknown:
-            _must_be_known(name, known, {"the brokers": error.message})
+            _refuse_unknown_name(name, known, {"the brokers": error.message})
         answer = error
     try:
-        ended = _ledger(home.path).revoke(name)
-    except AccessError as error:
+        revoked = _ledger(home.path).revoke(name)
+    except AccessTokenError as error:
         raise click.ClickException(str(error)) from None
     click.echo(
-        f"{_everything(name)} is revoked ({len(ended)} of the tokens made here). The servers of this machine "
+        f"{_revoked_text(name)} is revoked ({len(revoked)} of the tokens made here). The servers of this "
+        f"machine "
         "refuse it from now on."
     )
     if isinstance(answer, CommandError):
-        raise _untold(answer)
-    _tell(answer)
+        raise _not_spread_error(answer)
+    _print_answer(answer)
 
 
 def _revoke_tokens(home: Home, name: str, serial: str) -> None:
     """Write the revocation of single tokens where they are made, then ask a broker to spread it."""
-    from hanse.client.client import Client  # noqa: PLC0415  only this asks the league
+    from hanse.client.client import LeagueClient  # noqa: PLC0415  only this asks the league
 
     try:
-        ended = _ledger(home.path).revoke(name, serial)
-    except AccessError as error:
+        revoked = _ledger(home.path).revoke(name, serial)
+    except AccessTokenError as error:
         raise click.ClickException(str(error)) from None
-    if not ended:
+    if not revoked:
         raise click.ClickException(f"there is no such token of {name!r} to revoke; see 'hanse access list'")
-    click.echo(f"{len(ended)} of {name}'s tokens revoked. The servers of this machine refuse them now.")
-    serials = [access.serial for access in ended]
+    click.echo(f"{len(revoked)} of {name}'s tokens revoked. The servers of this machine refuse them now.")
+    serials = [access.serial for access in revoked]
     try:
-        with closing(_doors(home)) as doors:
+        with closing(_endpoints(home)) as endpoints:
             for first in range(0, len(serials), SERIALS_PER_REQUEST):
-                answer = Client(doors).revoke(serials=tuple(serials[first : first + SERIALS_PER_REQUEST]))
-        _tell(answer)
+                answer = LeagueClient(endpoints).revoke(
+                    serials=tuple(serials[first : first + SERIALS_PER_REQUEST])
+                )
+        _print_answer(answer)
     except CommandError as error:
-        raise _untold(error) from None
+        raise _not_spread_error(error) from None
 
 
-def _untold(error: CommandError) -> CommandError:
+def _not_spread_error(error: CommandError) -> CommandError:
     return CommandError(
         f"no broker could spread the revocation to other machines: {error.message}",
         error.status,
@@ -247,11 +250,11 @@ def _untold(error: CommandError) -> CommandError:
     )
 
 
-def _everything(name: str) -> str:
+def _revoked_text(name: str) -> str:
     return f"Everything that {name} has until now (tokens and a person's certificates)"
 
 
-def _holder(home: Home) -> str:
+def _certificate_holder(home: Home) -> str:
     """Return the name in the certificate of the commands in a league's home; empty if it cannot be read."""
     try:
         identity = Credentials(home.person(PERSON)).certificate().identity
@@ -260,13 +263,13 @@ def _holder(home: Home) -> str:
     return identity.name if identity is not None else ""
 
 
-def _doors(home: Home) -> "Doors":
-    from hanse.client.endpoints import Doors  # noqa: PLC0415  only this asks the league
+def _endpoints(home: Home) -> "Endpoints":
+    from hanse.client.endpoints import Endpoints  # noqa: PLC0415  only this asks the league
 
-    return Doors("", _own_context(home))
+    return Endpoints("", _founder_context(home))
 
 
-def _own_context(home: Home) -> Context:
+def _founder_context(home: Home) -> Context:
     """Return the context of the league's founder."""
     from hanse.live.config.league import LeagueError  # noqa: PLC0415  only this asks the league
     from hanse.live.config.league_file import load  # noqa: PLC0415  as above
@@ -279,27 +282,27 @@ def _own_context(home: Home) -> Context:
     return Context(league_of_home.name, str(home.path), str(home.person(PERSON)), brokers)
 
 
-def _tell(answer: "RevokeAnswer") -> None:
+def _print_answer(answer: "RevokeAnswer") -> None:
     """Print which members refuse the revoked name."""
     click.echo(f"Refused from now on by: {', '.join(answer.told)}")
     if answer.owed:
         click.echo(f"Not reached; informed as soon as they answer: {', '.join(answer.owed)}")
 
 
-def _ledger(home: Path) -> AccessLedger:
+def _ledger(home: Path) -> AccessTokenIssuer:
     place = Home(home.absolute())
     try:
-        return AccessLedger(place, Authority.open(place.authority))
+        return AccessTokenIssuer(place, Authority.open(place.authority))
     except AuthorityError as error:
         raise click.ClickException(str(error)) from None
 
 
-def _line(given: Given) -> str:
+def _token_line(token: IssuedToken) -> str:
     """Format a token as a line of a list."""
-    access = given.access
-    state = "revoked" if given.revoked else f"until {_moment(access.expires)}"
+    access = token.access
+    state = "revoked" if token.revoked else f"until {_time_text(access.expires)}"
     return f"{access.name}  {access.role}  {access.serial[:12]}  {state}"
 
 
-def _moment(micro: int) -> str:
+def _time_text(micro: int) -> str:
     return datetime.fromtimestamp(micro // SECOND, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")

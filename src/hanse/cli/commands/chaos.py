@@ -13,8 +13,8 @@ from rich.table import Table
 
 from hanse.core.coverage_marks import ALL_MARKS
 from hanse.model.ids import parse_task, task_text
-from hanse.sim.chaos import Result, check_seeds, explain, options_of, whole_digest
-from hanse.sim.shipped_league import standard_factories
+from hanse.sim.chaos import SeedResult, check_seeds, combined_digest, describe_options, explain_seed
+from hanse.sim.shipped_league import shipped_factories
 
 VIOLATIONS_SHOWN_MAX = 20
 
@@ -55,19 +55,19 @@ def chaos(
             raise click.UsageError("--explain needs --seed: say which run to explain")
         sys.exit(_explain(out, seed, task))
     chosen = range(seed, seed + 1) if seed is not None else range(first_seed, first_seed + seeds)
-    results = _run(chosen, jobs or _cores())
+    results = _run_seeds(chosen, jobs or _core_count())
     if file is not None:
         file.write_bytes(msgspec.json.format(msgspec.json.encode(results)))
     if marks:
         _print_marks(out, results)
-    sys.exit(_report(out, results))
+    sys.exit(_print_report(out, results))
 
 
-def _cores() -> int:
+def _core_count() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _run(seeds: range, processes: int) -> list[Result]:
+def _run_seeds(seeds: range, processes: int) -> list[SeedResult]:
     results = []
     columns = (
         TextColumn("seeds"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[found]} violations"),
@@ -75,14 +75,14 @@ def _run(seeds: range, processes: int) -> list[Result]:
     )  # fmt: skip
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("seeds", total=len(seeds), found=0)
-        for result in check_seeds(seeds, standard_factories(), min(processes, len(seeds))):
+        for result in check_seeds(seeds, shipped_factories(), min(processes, len(seeds))):
             results.append(result)
             found = sum(it.finding is not None for it in results)
             progress.update(bar, advance=1, found=found)
     return results
 
 
-def _report(out: Console, results: list[Result]) -> int:
+def _print_report(out: Console, results: list[SeedResult]) -> int:
     bad = [result for result in results if result.finding is not None]
     for result in bad[:VIOLATIONS_SHOWN_MAX]:
         finding = result.finding
@@ -103,12 +103,12 @@ def _report(out: Console, results: list[Result]) -> int:
         f"{cpu:.1f} CPU-seconds, {events / cpu:,.0f} events per CPU-second handed to machines, "
         f"{happened / cpu:,.0f} including events outside them"
     )
-    out.print(f"digest: {whole_digest(results)}")
+    out.print(f"digest: {combined_digest(results)}")
     out.print(f"{len(bad)} violations")
     return 1 if bad else 0
 
 
-def _print_marks(out: Console, results: list[Result]) -> None:
+def _print_marks(out: Console, results: list[SeedResult]) -> None:
     totals: dict[str, tuple[int, int]] = {}
     for result in results:
         for mark, times in result.marks.items():
@@ -130,9 +130,9 @@ def _explain(out: Console, seed: int, task: str | None) -> int:
             raise click.UsageError(f"--task: {task!r} is not a task id; write it like 2-17.3")
         subject = parsed
     begun = monotonic()
-    result, lines = explain(seed, standard_factories(), subject)
+    result, lines = explain_seed(seed, shipped_factories(), subject)
     out.print(f"seed {seed} draws:", markup=False)
-    for line in options_of(seed):
+    for line in describe_options(seed):
         out.print(f"  {line}", markup=False)
     for line in lines:
         out.print(line, markup=False)

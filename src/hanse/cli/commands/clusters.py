@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from hanse.cli.common_options import league, league_options, print_json
+from hanse.cli.common_options import league_client, league_options, print_json
 from hanse.client.errors import CommandError, warn
 from hanse.client.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from hanse.client.client import Client
+    from hanse.client.client import LeagueClient
     from hanse.client.responses import ClusterAnswer, ClusterDetail, DrainFacts, LeagueAnswer, NodeAnswer
 
 DRAINS_SHOWN_MAX: Final = 8
 """Drains of one cluster that are described in sentences."""
-NODES_NAMED_MAX: Final = 8
+NODES_LISTED_MAX: Final = 8
 """Nodes named in one sentence."""
 STATES: Final = ("blocked", "queued", "placed", "running", "succeeded", "failed", "cancelled")
 
@@ -32,20 +32,20 @@ def status(ctx: click.Context, /, as_json: bool) -> None:
     Ends with 1 if a broker does not answer, a cluster is out of reach or a member may not act, and with 69 if
     no broker answers.
     """
-    with league() as client:
-        answers, silent = client.every_league()
-        details = _own_words(client, next(iter(answers.values())).clusters)
-    first = _together(answers)
+    with league_client() as client:
+        answers, silent = client.all_league_views()
+        details = _fetch_details(client, next(iter(answers.values())).clusters)
+    first = _merge_answers(answers)
     jobs = {state: sum(answer.jobs.get(state, 0) for answer in answers.values()) for state in STATES}
     lost = [cluster.name for cluster in first.clusters if not cluster.reachable]
     if as_json:
         print_json(_status_json(first, answers, silent, jobs, details))
     else:
-        _draw_status(first, answers, silent, jobs, details)
+        _print_status(first, answers, silent, jobs, details)
     ctx.exit(ExitCode.FAILED if silent or lost or first.fenced else ExitCode.OK)
 
 
-def _together(answers: "dict[str, LeagueAnswer]") -> "LeagueAnswer":
+def _merge_answers(answers: "dict[str, LeagueAnswer]") -> "LeagueAnswer":
     """Return the first broker's answer, with the other files that the broker with the newest league file
     lists, and with the fenced members of all brokers: each knows only those of its time."""
     import msgspec  # noqa: PLC0415  help need not wait for it
@@ -89,7 +89,7 @@ def _status_json(
     }
 
 
-def _draw_status(
+def _print_status(
     first: "LeagueAnswer",
     answers: "dict[str, LeagueAnswer]",
     silent: dict[str, str],
@@ -98,20 +98,20 @@ def _draw_status(
 ) -> None:
     from rich.markup import escape  # noqa: PLC0415  only to draw
 
-    from hanse.cli.tables import console, state, table  # noqa: PLC0415  as above
+    from hanse.cli.tables import console, state_markup, table  # noqa: PLC0415  as above
 
     out = console()
-    told = "  ".join(f"{count} {state(word)}" for word, count in jobs.items() if count) or "none"
-    out.print(f"[bold]league {escape(first.league)}[/]   jobs: {told}")
+    jobs_text = "  ".join(f"{count} {state_markup(word)}" for word, count in jobs.items() if count) or "none"
+    out.print(f"[bold]league {escape(first.league)}[/]   jobs: {jobs_text}")
     rows = []
     for broker in first.brokers:
         answer = answers.get(broker.name)
         reason = escape(silent.get(broker.name, "not in this context"))
-        seen = "[green]answers[/]" if answer else f"[red]silent[/] ({reason})"
-        seen = "[red]may not act[/]" if broker.name in first.fenced else seen
-        seen += " [yellow](another league file)[/]" if broker.name in first.other_files else ""
+        state_text = "[green]answers[/]" if answer else f"[red]silent[/] ({reason})"
+        state_text = "[red]may not act[/]" if broker.name in first.fenced else state_text
+        state_text += " [yellow](another league file)[/]" if broker.name in first.other_files else ""
         todo = str(sum(answer.jobs.get(word, 0) for word in STATES[:4])) if answer else ""
-        rows.append((escape(broker.name), escape(broker.door), seen, todo))
+        rows.append((escape(broker.name), escape(broker.door), state_text, todo))
     out.print(table(("broker", "door", "state", "jobs to do"), rows, right=("jobs to do",)))
     out.print(_clusters_table(first.clusters, details, first.fenced, first.other_files))
     for sentence in _drain_sentences(_drains(first.clusters, details)):
@@ -126,9 +126,9 @@ def _draw_status(
 @league_options
 def clusters(as_json: bool) -> None:
     """List the clusters: their resources, what is free, and when they were last heard of."""
-    with league() as client:
+    with league_client() as client:
         answer = client.league()
-        details = _own_words(client, answer.clusters)
+        details = _fetch_details(client, answer.clusters)
     if as_json:
         print_json({"clusters": _clusters_json(answer.clusters, details)})
         return
@@ -142,15 +142,17 @@ def clusters(as_json: bool) -> None:
             warn(f"{name}: {warning}")
 
 
-def _own_words(client: "Client", found: "tuple[ClusterAnswer, ...]") -> "dict[str, ClusterDetail]":
+def _fetch_details(
+    client: "LeagueClient", answers: "tuple[ClusterAnswer, ...]"
+) -> "dict[str, ClusterDetail]":
     """Fetch the details of reachable clusters from the clusters themselves."""
-    from hanse.client.transport import SilentError  # noqa: PLC0415  help need not wait for it
+    from hanse.client.transport import NoAnswerError  # noqa: PLC0415  help need not wait for it
 
     details: dict[str, ClusterDetail] = {}
-    for one in found:
-        if one.reachable:
-            with suppress(SilentError):  # then the broker's data is used
-                details[one.name] = client.cluster(one.name, one.door)
+    for answer in answers:
+        if answer.reachable:
+            with suppress(NoAnswerError):  # then the broker's data is used
+                details[answer.name] = client.cluster(answer.name, answer.door)
     return details
 
 
@@ -159,24 +161,26 @@ def _count_withheld(detail: "ClusterDetail | None") -> int:
     return sum(node.withheld != "" for node in detail.nodes) if detail is not None else 0
 
 
-def _draining(detail: "ClusterDetail | None") -> int:
+def _count_draining(detail: "ClusterDetail | None") -> int:
     """Count the nodes of a cluster that take no new tasks."""
     return sum(node.draining is True for node in detail.nodes) if detail is not None else 0
 
 
 def _clusters_json(
-    found: "tuple[ClusterAnswer, ...]", details: "dict[str, ClusterDetail]"
+    answers: "tuple[ClusterAnswer, ...]", details: "dict[str, ClusterDetail]"
 ) -> list[dict[str, Any]]:
     """Return a broker's data on each cluster, and the cluster's own where it answers (else null)."""
     import msgspec  # noqa: PLC0415  as above
 
     rows: list[dict[str, Any]] = []
-    for one in found:
-        detail = details.get(one.name)
-        row = msgspec.to_builtins(one)
-        row["draining"] = one.draining if detail is None else 0 < len(detail.nodes) == _draining(detail)
-        row["nodes_draining"] = None if detail is None else _draining(detail)
-        row["drains"] = msgspec.to_builtins(_drains((one,), details)[one.name])
+    for answer in answers:
+        detail = details.get(answer.name)
+        row = msgspec.to_builtins(answer)
+        row["draining"] = (
+            answer.draining if detail is None else 0 < len(detail.nodes) == _count_draining(detail)
+        )
+        row["nodes_draining"] = None if detail is None else _count_draining(detail)
+        row["drains"] = msgspec.to_builtins(_drains((answer,), details)[answer.name])
         row["running"] = None if detail is None else detail.running
         row["backend"] = None if detail is None else detail.backend
         row["warnings"] = None if detail is None else list(detail.warnings)
@@ -187,33 +191,36 @@ def _clusters_json(
 Drains = dict[str, "tuple[DrainFacts, ...]"]
 
 
-def _drains(found: "tuple[ClusterAnswer, ...]", details: "dict[str, ClusterDetail]") -> Drains:
+def _drains(answers: "tuple[ClusterAnswer, ...]", details: "dict[str, ClusterDetail]") -> Drains:
     """Return the drains of each cluster, as it reports them or else as a broker does."""
-    return {one.name: details[one.name].drains if one.name in details else one.drains for one in found}
+    return {
+        answer.name: details[answer.name].drains if answer.name in details else answer.drains
+        for answer in answers
+    }
 
 
-def _drain_sentences(found: Drains) -> list[str]:
+def _drain_sentences(drains_by_cluster: Drains) -> list[str]:
     """Return sentences with the reason, the person and the times of each drain."""
     sentences = []
-    for name, drains in found.items():
+    for name, drains in drains_by_cluster.items():
         for drain in drains[:DRAINS_SHOWN_MAX]:
-            which = _named([f"{name}/{node}" for node in drain.nodes]) if drain.nodes else name
-            sentences.append(f"{which} {'are' if len(drain.nodes) > 1 else 'is'} drained{drain.text()}.")
+            place = _join_names([f"{name}/{node}" for node in drain.nodes]) if drain.nodes else name
+            sentences.append(f"{place} {'are' if len(drain.nodes) > 1 else 'is'} drained{drain.text()}.")
         if len(drains) > DRAINS_SHOWN_MAX:
             sentences.append(f"{name} has {len(drains) - DRAINS_SHOWN_MAX} more drains: see --json.")
     return sentences
 
 
-def _named(places: list[str]) -> str:
-    more = len(places) - NODES_NAMED_MAX
-    return ", ".join(places[:NODES_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+def _join_names(places: list[str]) -> str:
+    more = len(places) - NODES_LISTED_MAX
+    return ", ".join(places[:NODES_LISTED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _clusters_table(
-    found: "tuple[ClusterAnswer, ...]",
+    answers: "tuple[ClusterAnswer, ...]",
     details: "dict[str, ClusterDetail]",
     fenced: Collection[str] = (),
-    differing: Collection[str] = (),
+    other_files: Collection[str] = (),
 ) -> "RenderableType":
     """Return a table. ``fenced``: members that may not act; ``other_files``: those with another file."""
     from rich.markup import escape  # noqa: PLC0415  only to draw
@@ -223,24 +230,31 @@ def _clusters_table(
 
     numbers = ("nodes", "running", "CPUs free", "memory free", "GPUs free", "heard of")
     rows = []
-    for one in found:
-        detail = details.get(one.name)
-        state = "[green]open[/]" if one.reachable else "[red]out of reach[/]"
-        if one.reachable and (one.draining or _draining(detail)):
-            part = f" ({_draining(detail)} of {one.nodes})" if _draining(detail) < one.nodes else ""
+    for answer in answers:
+        detail = details.get(answer.name)
+        state = "[green]open[/]" if answer.reachable else "[red]out of reach[/]"
+        if answer.reachable and (answer.draining or _count_draining(detail)):
+            part = (
+                f" ({_count_draining(detail)} of {answer.nodes})"
+                if _count_draining(detail) < answer.nodes
+                else ""
+            )
             state = f"[yellow]draining[/]{part}"
-        elif one.reachable and (withheld := _count_withheld(detail)):
-            state = f"[yellow]withheld[/] ({withheld} of {one.nodes})"
-        state = "[red]may not act[/]" if one.name in fenced else state
-        state += " [yellow](another league file)[/]" if one.name in differing else ""
+        elif answer.reachable and (withheld := _count_withheld(detail)):
+            state = f"[yellow]withheld[/] ({withheld} of {answer.nodes})"
+        state = "[red]may not act[/]" if answer.name in fenced else state
+        state += " [yellow](another league file)[/]" if answer.name in other_files else ""
         running = str(detail.running) if detail is not None else ""
-        heard = f"{span_text(one.seen_seconds)} ago" if one.seen_seconds is not None else "never"
+        last_seen = f"{span_text(answer.seen_seconds)} ago" if answer.seen_seconds is not None else "never"
         other = ", ".join(
-            f"{one.free.custom.get(name, 0)}/{amount} {name}" for name, amount in one.capacity.custom.items()
+            f"{answer.free.custom.get(name, 0)}/{amount} {name}"
+            for name, amount in answer.capacity.custom.items()
         )
-        room = (one.free, one.capacity)
+        room = (answer.free, answer.capacity)
         amounts = (cpus_free(*room), memory_free(*room), gpus_free(*room))
-        rows.append((escape(one.name), state, str(one.nodes), running, *amounts, heard, escape(other)))
+        rows.append(
+            (escape(answer.name), state, str(answer.nodes), running, *amounts, last_seen, escape(other))
+        )
     return table(("cluster", "state", *numbers, "other"), rows, right=numbers)
 
 
@@ -252,41 +266,41 @@ def nodes(names: tuple[str, ...], as_json: bool) -> None:
 
     Nodes of a cluster that does not answer are shown as a broker last knew them.
     """
-    with league() as client:
-        rows, drains = _nodes(client, names)
+    with league_client() as client:
+        rows, drains = _fetch_nodes(client, names)
     if as_json:
         print_json({"nodes": rows})
         return
     from hanse.cli.tables import console  # noqa: PLC0415  only to draw
 
     console().print(_nodes_table(rows))
-    for sentence in (*_drain_sentences(drains), *_withheld(rows)):
+    for sentence in (*_drain_sentences(drains), *_withheld_sentences(rows)):
         click.echo(sentence)
 
 
-def _nodes(client: "Client", names: tuple[str, ...]) -> "tuple[list[NodeAnswer], Drains]":
+def _fetch_nodes(client: "LeagueClient", names: tuple[str, ...]) -> "tuple[list[NodeAnswer], Drains]":
     """Fetch all nodes and drains from each cluster, or from a broker where the cluster does not answer."""
     import msgspec  # noqa: PLC0415  help need not wait for it
 
-    from hanse.client.transport import SilentError  # noqa: PLC0415  as above
+    from hanse.client.transport import NoAnswerError  # noqa: PLC0415  as above
 
     known = client.league().clusters
-    doors = {cluster.name: cluster.door for cluster in known}
-    drains = {name: told for name, told in _drains(known, {}).items() if name in names or not names}
-    unknown = [name for name in names if name not in doors]
+    endpoints = {cluster.name: cluster.door for cluster in known}
+    drains = {name: listed for name, listed in _drains(known, {}).items() if name in names or not names}
+    unknown = [name for name in names if name not in endpoints]
     if unknown:
         raise CommandError(
             f"there is no cluster '{unknown[0]}' in this league",
             ExitCode.USAGE,
-            f"there are: {', '.join(doors) or 'none'}",
+            f"there are: {', '.join(endpoints) or 'none'}",
         )
     rows: list[NodeAnswer] = []
-    for name in names or doors:
+    for name in names or endpoints:
         try:
-            found = client.cluster(name, doors[name])
-            rows += [msgspec.structs.replace(node, cluster=name) for node in found.nodes]
-            drains[name] = found.drains
-        except SilentError as error:
+            detail = client.cluster(name, endpoints[name])
+            rows += [msgspec.structs.replace(node, cluster=name) for node in detail.nodes]
+            drains[name] = detail.drains
+        except NoAnswerError as error:
             warn(f"{name} does not answer ({error}); its nodes are shown as a broker last knew them")
             rows += client.nodes(name).nodes
     return rows, drains
@@ -299,35 +313,35 @@ def _nodes_table(rows: "list[NodeAnswer]") -> "RenderableType":
     from hanse.cli.tables import table  # noqa: PLC0415  as above
 
     numbers = ("CPUs free", "memory free", "GPUs free")
-    found = []
-    for one in rows:
+    cells = []
+    for row in rows:
         state = (
-            "[dim]as last heard of[/]" if one.up is None else "[green]open[/]" if one.up else "[red]down[/]"
+            "[dim]as last heard of[/]" if row.up is None else "[green]open[/]" if row.up else "[red]down[/]"
         )
-        if one.up and one.withheld:
+        if row.up and row.withheld:
             state = "[yellow]withheld[/]"
-        if one.up and one.draining:
+        if row.up and row.draining:
             state = "[yellow]draining[/]"
-        known = {**one.attributes, **one.capacity.custom}
-        attributes = ", ".join(f"{name}={_written(value)}" for name, value in known.items())
-        room = (one.free, one.capacity)
+        shown = {**row.attributes, **row.capacity.custom}
+        attributes = ", ".join(f"{name}={_attribute_text(value)}" for name, value in shown.items())
+        room = (row.free, row.capacity)
         amounts = (cpus_free(*room), memory_free(*room), gpus_free(*room))
-        found.append((escape(f"{one.cluster}/{one.node}"), state, *amounts, escape(attributes)))
-    return table(("node", "state", *numbers, "attributes"), found, right=numbers)
+        cells.append((escape(f"{row.cluster}/{row.node}"), state, *amounts, escape(attributes)))
+    return table(("node", "state", *numbers, "attributes"), cells, right=numbers)
 
 
-def _withheld(rows: "list[NodeAnswer]") -> list[str]:
+def _withheld_sentences(rows: "list[NodeAnswer]") -> list[str]:
     """Return a sentence for each reason why nodes are withheld, in the order of their first nodes."""
     nodes: dict[tuple[str, str], list[str]] = {}
-    for one in rows:
-        if one.withheld:
-            nodes.setdefault((one.cluster, one.withheld), []).append(f"{one.cluster}/{one.node}")
+    for row in rows:
+        if row.withheld:
+            nodes.setdefault((row.cluster, row.withheld), []).append(f"{row.cluster}/{row.node}")
     sentences = []
-    for (_, why), some in nodes.items():
-        sentences.append(f"{_named(some)}: {why}.")
+    for (_, why), places in nodes.items():
+        sentences.append(f"{_join_names(places)}: {why}.")
     return sentences
 
 
-def _written(value: object) -> str:
+def _attribute_text(value: object) -> str:
     """Format an attribute as conditions write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

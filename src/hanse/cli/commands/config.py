@@ -5,9 +5,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from hanse.cli.common_options import json_option, offered, print_json
+from hanse.cli.common_options import completions, json_option, print_json
 from hanse.client import contexts
-from hanse.client.access_token import Token
+from hanse.client.access_token import AccessToken
 from hanse.client.contexts import Context
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
@@ -28,7 +28,7 @@ def view(as_json: bool) -> None:
             {"file": str(contexts.config_path()), "current": known.current, "contexts": known.contexts}
         )
         return
-    name, context = contexts.current(contexts.chosen_name())
+    name, context = contexts.current_context(contexts.requested_name())
     click.echo(f"context      {name}")
     click.echo(f"league       {context.league}")
     click.echo(f"home         {context.home or '(elsewhere)'}")
@@ -36,8 +36,8 @@ def view(as_json: bool) -> None:
     if context.token:
         click.echo(f"token        in {context.token}")
     for kind, members in (("broker", context.brokers), ("cluster", context.clusters)):
-        for member, door in members.items():
-            click.echo(f"{kind:<12} {member}  {door}")
+        for member, endpoint in members.items():
+            click.echo(f"{kind:<12} {member}  {endpoint}")
     click.echo(f"file         {contexts.config_path()}")
 
 
@@ -57,7 +57,7 @@ def list_contexts(as_json: bool) -> None:
 
 
 @config.command("use")
-@click.argument("name", shell_complete=lambda _ctx, _param, word: offered(contexts.load().contexts, word))
+@click.argument("name", shell_complete=lambda _ctx, _param, word: completions(contexts.load().contexts, word))
 def use(name: str) -> None:
     """Use the league of the context NAME from now on."""
     contexts.use_context(name)
@@ -65,7 +65,7 @@ def use(name: str) -> None:
 
 
 @config.command("set")
-@click.argument("name", shell_complete=lambda _ctx, _param, word: offered(contexts.load().contexts, word))
+@click.argument("name", shell_complete=lambda _ctx, _param, word: completions(contexts.load().contexts, word))
 @click.option("--broker", "brokers", multiple=True, metavar="HOST:PORT", help="HTTP address of a broker.")
 @click.option(
     "--ca", type=click.Path(path_type=Path, dir_okay=False),
@@ -100,8 +100,8 @@ def set_context(
         if not brokers or ca is None or file is None:
             raise click.UsageError("a new context needs --broker, --ca and --token-file")
         authority = context_builder.read_authority(ca)
-        league = context_builder.introduced(brokers, authority, Token(f"in {file}", path=file))
-        context = context_builder.context_of(league, context_builder.keep_authority(name, authority), file)
+        league = context_builder.fetch_league(brokers, authority, AccessToken(f"in {file}", path=file))
+        context = context_builder.build_context(league, context_builder.save_authority(name, authority), file)
     else:
         context = _with_token(name, known, file, no_token)
     contexts.save_context(name, context, make_current=True)
@@ -125,7 +125,7 @@ def _with_token(name: str, known: Context, file: Path | None, no_token: bool) ->
         raise click.UsageError(
             "nothing to set. Give --token-file FILE, --no-token, or --broker, --ca and a token"
         )
-    Token(f"in {file}", path=file).text()  # refuse a bad token now, not at the next command
+    AccessToken(f"in {file}", path=file).text()  # refuse a bad token now, not at the next command
     return msgspec.structs.replace(known, token=str(file))
 
 

@@ -15,13 +15,13 @@ from hanse.live.config.home_permissions import tighten_umask
 from hanse.live.config.league import LeagueError
 from hanse.live.config.league_file import load
 from hanse.live.journal.errors import JournalError
-from hanse.live.readiness import SILENT, StartReport
+from hanse.live.readiness import NO_REPORT, StartReport
 from hanse.live.supervisor import SupervisorMissingError
-from hanse.live.telemetry.json_logs import set_up
+from hanse.live.telemetry.json_logs import configure_logging
 from hanse.security.credentials import Credentials
 from hanse.security.home import Home
 
-Made = Callable[[Path, Any, str], Any]
+MakeDaemon = Callable[[Path, Any, str], Any]
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:
@@ -90,7 +90,7 @@ def _refuse_damaged(credentials: Credentials, place: Home, name: str) -> None:
         )
 
 
-def _serve(make: Made, name: str, home: Path, log_level: str, ready_fd: int | None) -> None:
+def _serve(make: MakeDaemon, name: str, home: Path, log_level: str, ready_fd: int | None) -> None:
     import uvloop  # noqa: PLC0415  as above
 
     place = Home(home)
@@ -100,7 +100,7 @@ def _serve(make: Made, name: str, home: Path, log_level: str, ready_fd: int | No
         )
     tighten_umask()
     refuse_unsafe(place, name)
-    set_up(name, log_level)
+    configure_logging(name, log_level)
 
     async def serve(report: StartReport) -> bool:
         league = load(place.league_file)
@@ -108,12 +108,12 @@ def _serve(make: Made, name: str, home: Path, log_level: str, ready_fd: int | No
         daemon = make(home, league, name)
         _refuse_damaged(Credentials(place.member(name)), place, name)
         await daemon.run(report)
-        return bool(daemon.starts_again)
+        return bool(daemon.restart_requested)
 
     try:
         report = StartReport(ready_fd)
         while uvloop.run(serve(report)):
-            report = SILENT
+            report = NO_REPORT
     except (LeagueError, SupervisorMissingError) as error:
         raise click.ClickException(str(error)) from None
     except JournalError as error:

@@ -15,7 +15,7 @@ from hanse.client.exit_codes import ExitCode
 
 WHY_DEFAULT = "build"
 """Job that is explained by default."""
-WIDE = PIPE_WIDTH = 106
+WIDE_COLUMNS = PIPE_WIDTH = 106
 """Columns of a terminal that has room for the whole table, and of output to a pipe."""
 DECISIONS_SHOWN_MAX = 30
 """Decisions of the job that are printed; ``--json`` has all decisions of all jobs."""
@@ -44,34 +44,34 @@ def demo(seed: int, why: str, file: Path | None) -> None:
     out = Console(highlight=False, soft_wrap=True)
     if not out.is_terminal:
         out.width = max(out.width, PIPE_WIDTH)
-    _show(out, report, why)
-    sys.exit(ExitCode.OK if succeeded(report) else ExitCode.FAILED)
+    _print_report(out, report, why)
+    sys.exit(ExitCode.OK if is_success(report) else ExitCode.FAILED)
 
 
-def succeeded(report: DemoReport) -> bool:
+def is_success(report: DemoReport) -> bool:
     """True if every promise was kept and every accepted job succeeded."""
     return not report.violation and all(job.outcome == "succeeded" for job in report.jobs if job.job)
 
 
-def _show(out: Console, report: DemoReport, why: str) -> None:
+def _print_report(out: Console, report: DemoReport, why: str) -> None:
     out.print("[bold]A league of two brokers (east, west) and three clusters:[/bold]")
     out.print("  luebeck  4 nodes of 8 cores, one kept for latency work")
     out.print("  hamburg  3 nodes of 16 cores and 2 GPUs")
     out.print("  bremen   4 nodes of 4 cores, arm64")
     out.print()
-    out.print(_table(report.jobs, out.width >= WIDE))
+    out.print(_table(report.jobs, out.width >= WIDE_COLUMNS))
     for job in report.jobs:
         if job.outcome.startswith("refused"):
             out.print(f"  {escape(job.name)} was {escape(job.outcome)}")
     out.print()
     out.print("[bold]Events[/bold] (seconds since the league was ready)")
-    for happening in report.happenings:
-        out.print(f"  {happening.at:7.2f}  {escape(happening.text)}")
+    for event in report.happenings:
+        out.print(f"  {event.at:7.2f}  {escape(event.text)}")
     out.print()
     out.print(f"[bold]Why {escape(why)} ran where it ran[/bold] (--why JOB explains another one)")
     decisions = [decision for decision in report.decisions if decision.job == why]
     for decision in decisions[:DECISIONS_SHOWN_MAX]:
-        out.print(f"  {decision.at:7.2f}  {escape(sentence(decision))}")
+        out.print(f"  {decision.at:7.2f}  {escape(decision_sentence(decision))}")
     if len(decisions) > DECISIONS_SHOWN_MAX:
         out.print(f"  ... and {len(decisions) - DECISIONS_SHOWN_MAX} more; --json FILE has all of them")
     out.print()
@@ -99,8 +99,8 @@ def _table(jobs: tuple[DemoJob, ...], wide: bool) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("outcome", no_wrap=True)
     for job in jobs:
-        adopted = job.ended_at and job.ended_at != job.submitted_to
-        broker = f"{job.submitted_to} > {job.ended_at}" if adopted else job.submitted_to
+        taken_over = job.ended_at and job.ended_at != job.submitted_to
+        broker = f"{job.submitted_to} > {job.ended_at}" if taken_over else job.submitted_to
         outcome = job.outcome.split(":", maxsplit=1)[0]
         colour = "green" if outcome == "succeeded" else "yellow" if outcome == "refused" else "red"
         cells = [job.name, job.what, broker] if wide else [job.name, broker]
@@ -115,7 +115,7 @@ def _seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}s" if value < 1 else f"{value:.1f}s"
 
 
-def sentence(decision: DemoDecision) -> str:
+def decision_sentence(decision: DemoDecision) -> str:
     """Describe a decision in a sentence."""
     tasks = "1 task" if decision.tasks == 1 else f"{decision.tasks} tasks"
     subject = f"{tasks} of group {decision.group}" if decision.group != "main" else tasks
@@ -130,8 +130,8 @@ def sentence(decision: DemoDecision) -> str:
         "guarded": f"leaves {subject} to the rule",
         "ended": f"ends {subject}",
     }
-    told = f"{decision.broker} {verbs[decision.answered]}: {decision.reason}"
-    found = ", ".join(f"{count} in {cluster}" for cluster, count, _ in decision.considered if count)
+    text = f"{decision.broker} {verbs[decision.answered]}: {decision.reason}"
+    placed = ", ".join(f"{count} in {cluster}" for cluster, count, _ in decision.considered if count)
     none = ", ".join(cluster for cluster, count, _ in decision.considered if not count)
-    looked = "; ".join(part for part in (found, f"none in {none}" if none else "") if part)
-    return f"{told} ({looked})." if looked else f"{told}."
+    considered = "; ".join(part for part in (placed, f"none in {none}" if none else "") if part)
+    return f"{text} ({considered})." if considered else f"{text}."

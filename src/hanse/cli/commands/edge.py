@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hanse.cli import edge_evaluation as evaluation
-from hanse.cli import edge_trained
+from hanse.cli import edge_network_evaluation
 
 SETTINGS = ("syn3", "hetero6", "single3", "single6", "order3", "testbed3")
 
@@ -85,9 +85,9 @@ def train_edge(checkpoint: Path | None, out: Path, **options: Any) -> None:
     with Progress(*columns, console=Console(stderr=True)) as bar:
         line = bar.add_task("warm start", total=trainer.config.last, completed=trainer.iteration)
 
-        def report(at: train.Progress) -> None:
-            said = f"{at.completion:.3f} steps, {at.against_rule:.4f} of the rule, best {at.best:.4f}"
-            bar.update(line, completed=at.iteration, description=said)
+        def report(at: train.TrainingProgress) -> None:
+            text = f"{at.completion:.3f} steps, {at.against_rule:.4f} of the rule, best {at.best:.4f}"
+            bar.update(line, completed=at.iteration, description=text)
 
         trained = train.train(trainer, report, checkpoint)
     measured = {
@@ -122,8 +122,8 @@ def eval_edge(
     as_json: bool,
 ) -> None:
     """Compare policies on the same streams."""
-    wanted = policies or evaluation.LADDER
-    rows: list[evaluation.Row] = []
+    wanted = policies or evaluation.DEFAULT_POLICIES
+    rows: list[evaluation.EvaluationRow] = []
     for name in names:
         answer = evaluation.evaluate(name, wanted, seeds, first_seed, load, network)
         if isinstance(answer, str):
@@ -153,7 +153,7 @@ def eval_edge(
 @click.option(
     "--trained",
     type=click.Path(file_okay=False, path_type=Path),
-    default=edge_trained.TRAINED,
+    default=edge_network_evaluation.TRAINED_FOLDER,
     show_default=True,
     help="Folder of trained files: seed-*.npz and ablation-*.npz.",
 )

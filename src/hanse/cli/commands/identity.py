@@ -9,27 +9,34 @@ from typing import Any, Final
 import click
 import msgspec
 
-from hanse.cli.embedded.league_setup import PERSON, certify_founder, certify_one, found, roles_of, with_ports
+from hanse.cli.embedded.league_setup import (
+    PERSON,
+    certify_founder,
+    certify_one,
+    create_league,
+    roles_of,
+    with_ports,
+)
 from hanse.client.contexts import Context, keep_context
 from hanse.client.errors import CommandError, warn
 from hanse.live.config.home_permissions import tighten_umask
-from hanse.live.config.league import League, LeagueError
+from hanse.live.config.league import LeagueConfig, LeagueError
 from hanse.live.config.league_file import load
 from hanse.model.ids import SECOND
 from hanse.model.problem import Problem
 from hanse.model.quantities import parse_duration
 from hanse.security import atomic_files
-from hanse.security.auth_refusal import Refusal
+from hanse.security.auth_refusal import AuthRefusal
 from hanse.security.certificate_authority import Authority, AuthorityError
 from hanse.security.credentials import Credentials, joining_context
-from hanse.security.enrollment import accept, new_key, request, trusted
+from hanse.security.enrollment import accept, certificate_request, check_authority, new_key
 from hanse.security.home import Home
 from hanse.security.identity import Identity, Role
-from hanse.security.join_tokens import TokenBook, TokenBookError
-from hanse.security.revocation_list import RevokedError, revoked_until
+from hanse.security.join_tokens import JoinTokenError, JoinTokenStore
+from hanse.security.revocation_list import RevocationListError, revoked_until
 from hanse.security.wall_time import wall_now
 
-DOOR_SECONDS_MAX: Final = 30.0
+REQUEST_SECONDS_MAX: Final = 30.0
 ANSWER_BYTES_MAX: Final = 8 << 20
 
 _home = click.option(
@@ -52,8 +59,8 @@ def init(home: Path, file: Path, members: tuple[str, ...]) -> None:
     tighten_umask()
     try:
         league = with_ports(load(file))
-        roles = _roles_of_all(league, members, file)
-        authority = found(place, league)
+        roles = _roles_with_members(league, members, file)
+        authority = create_league(place, league)
         certify_founder(place, league, authority)
         for name in members:
             identity = Identity(league.name, roles[name], name)
@@ -62,11 +69,11 @@ def init(home: Path, file: Path, members: tuple[str, ...]) -> None:
         raise click.ClickException(str(error)) from None
     click.echo(f"The league '{league.name}' was created in {place.path}")
     click.echo(f"Its authority: {authority.fingerprint}")
-    _keep(_reached(league, place.person(PERSON)))
-    _say_what_is_next(place, league, members)
+    _save_context(_remote_context(league, place.person(PERSON)))
+    _print_next_steps(place, league, members)
 
 
-def _reached(league: League, credentials: Path) -> Context:
+def _remote_context(league: LeagueConfig, credentials: Path) -> Context:
     """Return the context of a person with credentials here, for a league with members anywhere."""
     return Context(
         league=league.name,
@@ -77,7 +84,7 @@ def _reached(league: League, credentials: Path) -> Context:
     )
 
 
-def _keep(context: Context) -> None:
+def _save_context(context: Context) -> None:
     """Save the context and make it current; warn if it cannot be saved."""
     try:
         kept = keep_context(context)
@@ -85,11 +92,13 @@ def _keep(context: Context) -> None:
         reason = error.message if isinstance(error, CommandError) else error
         warn(f"no context was saved, so commands do not find this league: {reason}")
         return
-    back = f"; 'hanse config use {kept.before}' goes back" if kept.before not in ("", kept.name) else ""
-    click.echo(f"Commands now use it, with the context '{kept.name}'{back}.")
+    way_back = (
+        f"; 'hanse config use {kept.previous}' goes back" if kept.previous not in ("", kept.name) else ""
+    )
+    click.echo(f"Commands now use it, with the context '{kept.name}'{way_back}.")
 
 
-def _say_what_is_next(place: Home, league: League, members: tuple[str, ...]) -> None:
+def _print_next_steps(place: Home, league: LeagueConfig, members: tuple[str, ...]) -> None:
     """Print the next commands, in the order in which they must run."""
     here = [entry for entry in league.brokers if entry.name in members]
     others = [f"{role} {name}" for name, role in roles_of(league).items() if name not in members]
@@ -112,7 +121,7 @@ def _say_what_is_next(place: Home, league: League, members: tuple[str, ...]) -> 
         click.echo(f"  hanse join --home HOME {here[0].door} --token TOKEN")
 
 
-def _roles_of_all(league: League, members: tuple[str, ...], file: Path) -> dict[str, Role]:
+def _roles_with_members(league: LeagueConfig, members: tuple[str, ...], file: Path) -> dict[str, Role]:
     """Return the roles of the league's members; refuse ``members`` not in the league."""
     roles = roles_of(league)
     for name in members:
@@ -139,13 +148,15 @@ def token_create(home: Path, role: str, name: str, lifetime: str) -> None:
         raise click.UsageError(f"--for: {span.rule}")
     try:
         authority = Authority.open(place.authority)
-        if Role(role).member and name not in load(place.league_file).members():
+        if Role(role).is_member and name not in load(place.league_file).members():
             raise click.ClickException(
                 f"the league has no member called {name!r}; add it to {place.league_file} first"
             )
-        after = -1 if Role(role).member else revoked_until(place.path, name, wall_now())
-        click.echo(TokenBook(place.authority, authority.fingerprint).create(Role(role), name, span, after))
-    except (AuthorityError, TokenBookError, RevokedError) as error:
+        after = -1 if Role(role).is_member else revoked_until(place.path, name, wall_now())
+        click.echo(
+            JoinTokenStore(place.authority, authority.fingerprint).create(Role(role), name, span, after)
+        )
+    except (AuthorityError, JoinTokenError, RevocationListError) as error:
         raise click.ClickException(str(error)) from None
 
 
@@ -167,16 +178,18 @@ def join(home: Path, door: str, secret: str) -> None:
     if not colon or not port.isdigit():
         raise click.UsageError("DOOR must be host:port, the HTTP address of a broker")
     try:
-        authority = str(_asked(host, int(port), _blind(), "GET", "/v1/authority", None)["authority"])
-        distrust = trusted(authority, secret)
-        if distrust is not None:
-            raise click.ClickException(distrust.detail)
+        authority = str(
+            _send_request(host, int(port), _unverified_context(), "GET", "/v1/authority", None)["authority"]
+        )
+        refusal = check_authority(authority, secret)
+        if refusal is not None:
+            raise click.ClickException(refusal.detail)
         key = new_key()
-        wish = {"csr": request(key), "token": secret, "hosts": []}
-        answer = _asked(host, int(port), joining_context(authority), "POST", "/v1/join", wish)
+        join_request = {"csr": certificate_request(key), "token": secret, "hosts": []}
+        answer = _send_request(host, int(port), joining_context(authority), "POST", "/v1/join", join_request)
     except (OSError, http.client.HTTPException) as error:
         raise click.ClickException(f"the broker at {door} could not be asked: {error}") from None
-    _settle(place, key, answer, authority)
+    _store_credentials(place, key, answer, authority)
 
 
 @click.command()
@@ -193,7 +206,7 @@ def renew(home: Path, name: str, anew: bool) -> None:
     Prometheus: it makes a new key, asks a broker, and replaces the file. A certificate that was revoked is
     not renewed.
     """
-    from hanse.live.ca.process import own  # noqa: PLC0415  only this needs it
+    from hanse.live.ca.process import renew_own  # noqa: PLC0415  only this needs it
 
     place = Home(home.absolute())
     directory = place.person(name) if place.person(name).is_dir() else place.member(name)
@@ -201,20 +214,20 @@ def renew(home: Path, name: str, anew: bool) -> None:
     if not credentials.path.is_file():
         raise click.ClickException(f"there is no certificate of {name!r} in {place.path}")
     try:
-        own(place, {"directory": str(directory), "anew": anew})
+        renew_own(place, {"directory": str(directory), "anew": anew})
     except SystemExit as error:
         raise click.ClickException(f"the certificate could not be renewed: {error}") from None
     ends = datetime.fromtimestamp(credentials.certificate().not_after / SECOND, UTC)
     click.echo(f"Renewed; it ends on {ends:%Y-%m-%d at %H:%M} UTC.")
 
 
-def _settle(home: Home, key: str, answer: dict[str, Any], authority: str) -> None:
+def _store_credentials(home: Home, key: str, answer: dict[str, Any], authority: str) -> None:
     """Store the credentials and the league file of the answer."""
     spare = Credentials(home.path / "joining")
     identity = accept(spare, key, answer["certificate"], authority)
-    if isinstance(identity, Refusal):
+    if isinstance(identity, AuthRefusal):
         raise click.ClickException(identity.detail)
-    directory = home.member(identity.name) if identity.role.member else home.person(identity.name)
+    directory = home.member(identity.name) if identity.role.is_member else home.person(identity.name)
     Credentials(directory).store(key, answer["certificate"], authority)
     spare.path.unlink()
     spare.authority_path.unlink()
@@ -222,14 +235,14 @@ def _settle(home: Home, key: str, answer: dict[str, Any], authority: str) -> Non
     atomic_files.replace(home.league_file, str(answer["league"]).encode(), atomic_files.PUBLIC)
     league = load(home.league_file)
     click.echo(f"You are {identity}.")
-    if identity.role.member:
+    if identity.role.is_member:
         click.echo(f"Start it: hanse {identity.role} {identity.name} --home {home.path}")
         return
-    _keep(_reached(league, directory))
+    _save_context(_remote_context(league, directory))
     click.echo("Look around: hanse status")
 
 
-def _blind() -> ssl.SSLContext:
+def _unverified_context() -> ssl.SSLContext:
     """Return a context without verification, for data checked by the token's fingerprint; send no secrets."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -238,16 +251,16 @@ def _blind() -> ssl.SSLContext:
     return context
 
 
-def _asked(
-    host: str, port: int, context: ssl.SSLContext, verb: str, path: str, body: object
+def _send_request(
+    host: str, port: int, context: ssl.SSLContext, method: str, path: str, body: object
 ) -> dict[str, Any]:
-    door = http.client.HTTPSConnection(host, port, context=context, timeout=DOOR_SECONDS_MAX)
+    connection = http.client.HTTPSConnection(host, port, context=context, timeout=REQUEST_SECONDS_MAX)
     try:
-        door.request(verb, path, None if body is None else msgspec.json.encode(body))
-        answer = door.getresponse()
+        connection.request(method, path, None if body is None else msgspec.json.encode(body))
+        answer = connection.getresponse()
         decoded: dict[str, Any] = msgspec.json.decode(answer.read(ANSWER_BYTES_MAX))
     finally:
-        door.close()
+        connection.close()
     if answer.status != 200:
         raise click.ClickException(f"{decoded['error']['message']}. {decoded['error']['hint']}")
     return decoded

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from hanse.cli.common_options import JOB, league, league_options, print_json, seconds_option
+from hanse.cli.common_options import JOB, league_client, league_options, print_json, seconds_option
 from hanse.client.errors import CommandError, warn
 from hanse.client.exit_codes import ExitCode
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from hanse.api.rows import JobRow
-    from hanse.client.client import Client, Listing
+    from hanse.client.client import JobListing, LeagueClient
 
 LIMIT_DEFAULT: Final = 50
 WATCH_SECONDS: Final = 2.0
@@ -23,7 +23,7 @@ DECISIONS_SHOWN_MAX: Final = 50
 RETRIED_MAX: Final = 1_000_000
 ACTIVE: Final = ("blocked", "queued", "placed", "running")
 ENDED: Final = ("succeeded", "failed", "cancelled")
-STATE_WORDS: Final = (*ACTIVE, *ENDED, "active", "ended")
+STATE_CHOICES: Final = (*ACTIVE, *ENDED, "active", "ended")
 
 
 @click.command("jobs")
@@ -32,7 +32,7 @@ STATE_WORDS: Final = (*ACTIVE, *ENDED, "active", "ended")
     "--state",
     "states",
     multiple=True,
-    type=click.Choice(STATE_WORDS),
+    type=click.Choice(STATE_CHOICES),
     help="Only jobs in this state; repeatable.",
 )
 @click.option("--tenant", default="", help="Only jobs of this tenant.")
@@ -55,7 +55,7 @@ def jobs(everything: bool, states: tuple[str, ...], tenant: str, name: str, limi
     for word in states:
         wanted |= dict.fromkeys({"active": ACTIVE, "ended": ENDED}.get(word, (word,)))
     chosen = JobFilter(tuple(wanted), tenant, name)
-    with league() as client:
+    with league_client() as client:
         if watch and not as_json:
             _watch(lambda: client.jobs(chosen, None if everything else limit))
             return
@@ -78,42 +78,42 @@ def jobs(everything: bool, states: tuple[str, ...], tenant: str, name: str, limi
 def _jobs_table(rows: "list[JobRow]") -> "RenderableType":
     from rich.markup import escape  # noqa: PLC0415  only to draw
 
-    from hanse.cli.formatting import ago, between, progress  # noqa: PLC0415  as above
-    from hanse.cli.tables import state, table  # noqa: PLC0415  as above
+    from hanse.cli.formatting import age_text, elapsed_text, progress_text  # noqa: PLC0415  as above
+    from hanse.cli.tables import state_markup, table  # noqa: PLC0415  as above
 
     columns = ("job", "name", "tenant", "state", "ended", "running", "submitted", "took", "clusters")
-    told = [
+    cells = [
         (
             row.id,
             escape(row.name),
             escape(row.tenant) if row.tenant != "default" else "",
-            state(row.state),
-            progress(row),
+            state_markup(row.state),
+            progress_text(row),
             str(row.running or ""),
-            ago(row.submitted),
-            between(row.started, row.ended) if row.started is not None else "",
+            age_text(row.submitted),
+            elapsed_text(row.started, row.ended) if row.started is not None else "",
             escape(", ".join(row.clusters)),
         )
         for row in rows
     ]
-    return table(columns, told, right=("ended", "running", "took"))
+    return table(columns, cells, right=("ended", "running", "took"))
 
 
-def _watch(ask: "Callable[[], Listing]") -> None:
+def _watch(ask: "Callable[[], JobListing]") -> None:
     """Draw a list again and again. Wait for a league that does not answer for a moment."""
     from rich.live import Live  # noqa: PLC0415  only to draw
     from rich.text import Text  # noqa: PLC0415  as above
 
     from hanse.cli.tables import console  # noqa: PLC0415  as above
 
-    with Live(Text("..."), console=console(), auto_refresh=False, screen=False) as picture:
+    with Live(Text("..."), console=console(), auto_refresh=False, screen=False) as display:
         while True:
             try:
-                picture.update(_jobs_table(ask().rows), refresh=True)
+                display.update(_jobs_table(ask().rows), refresh=True)
             except CommandError as error:
                 if error.status != ExitCode.UNAVAILABLE:
                     raise
-                picture.update(Text(f"{error.message}\nlooking again..."), refresh=True)
+                display.update(Text(f"{error.message}\nlooking again..."), refresh=True)
             time.sleep(WATCH_SECONDS)
 
 
@@ -130,17 +130,17 @@ def _watch(ask: "Callable[[], Listing]") -> None:
 @league_options
 def show(job: str, shown: int, as_json: bool) -> None:  # fmt: skip
     """Show a job: its state, its groups, its tasks, its usage, and the decisions about it."""
-    from hanse.cli.show_data import collect  # noqa: PLC0415  help need not wait for it
+    from hanse.cli.show_data import collect_page  # noqa: PLC0415  help need not wait for it
 
-    with league() as client:
-        page = collect(client, job, shown)
+    with league_client() as client:
+        page = collect_page(client, job, shown)
     if as_json:
         print_json(page.as_json())
         return
-    from hanse.cli.show_view import draw  # noqa: PLC0415  as above
+    from hanse.cli.show_view import print_page  # noqa: PLC0415  as above
     from hanse.cli.tables import console  # noqa: PLC0415  only to draw
 
-    draw(console(), page)
+    print_page(console(), page)
 
 
 @click.command("why")
@@ -149,7 +149,7 @@ def show(job: str, shown: int, as_json: bool) -> None:  # fmt: skip
 @league_options
 def why(job: str, detailed: bool, as_json: bool) -> None:
     """Explain why a job waits, runs where it runs, or ended, from the recorded decisions."""
-    with league() as client:
+    with league_client() as client:
         answer = client.why(job)
     if as_json:
         print_json({"job": job, "sentences": answer.sentences, "decisions": answer.decisions})
@@ -181,19 +181,19 @@ def wait(
     Ends with 0 if all of them succeeded, otherwise as the first that did not:
     100 failed, 101 not ended (with --now), 102 not found, 103 cancelled, 105 deadline passed, 124 timeout.
     """
-    from hanse.cli.waiting import first_bad, say_end, status_of, wait_for  # noqa: PLC0415  as above
+    from hanse.cli.waiting import first_failure, print_end, status_of, wait_for_jobs  # noqa: PLC0415  as above
 
-    with league() as client:
-        rows = [client.wait(job, 0) for job in jobs] if now else wait_for(client, list(jobs), timeout)
+    with league_client() as client:
+        rows = [client.wait(job, 0) for job in jobs] if now else wait_for_jobs(client, list(jobs), timeout)
     if as_json:
         print_json({"jobs": rows})
     elif not quiet:
         for row in rows:
             if row.state in ENDED:
-                say_end(row)
+                print_end(row)
             else:
                 click.echo(f"{row.id} {row.name} is {row.state}")
-    ctx.exit(first_bad([status_of(row) for row in rows]))
+    ctx.exit(first_failure([status_of(row) for row in rows]))
 
 
 @click.command("cancel")
@@ -205,12 +205,12 @@ def cancel(jobs: tuple[str, ...], waiting: bool, as_json: bool) -> None:
 
     A job that has ended stays as it is.
     """
-    from hanse.cli.waiting import say_end, wait_for  # noqa: PLC0415  as above
+    from hanse.cli.waiting import print_end, wait_for_jobs  # noqa: PLC0415  as above
 
     worst: CommandError | None = None
     done: list[str] = []
     rows: list[Any] = []
-    with league() as client:
+    with league_client() as client:
         for job in jobs:
             try:
                 client.cancel(job)
@@ -219,13 +219,13 @@ def cancel(jobs: tuple[str, ...], waiting: bool, as_json: bool) -> None:
                 if len(jobs) > 1:
                     error.show()
                 worst = worst or error
-        rows = wait_for(client, done, None) if waiting else [client.job(job).row for job in done]
+        rows = wait_for_jobs(client, done, None) if waiting else [client.job(job).row for job in done]
     if as_json:
         print_json({"jobs": rows})
     else:
         for row in rows:
             if row.state in ENDED:
-                say_end(row)
+                print_end(row)
             else:
                 click.echo(f"{row.id} {row.name} is being cancelled")
     if worst is not None:
@@ -245,39 +245,39 @@ def retry(job: str, quiet: bool, as_json: bool) -> None:
     A job of one task, a gang, and a job whose groups need each other is submitted again as a whole.
     """
     from hanse.client.job_form import with_client_id  # noqa: PLC0415  as above
-    from hanse.client.resubmission import divisible, form_again  # noqa: PLC0415  as above
+    from hanse.client.resubmission import is_divisible, resubmission_form  # noqa: PLC0415  as above
 
-    with league() as client:
+    with league_client() as client:
         detail = client.job(job)
         if detail.row.state not in ENDED:
             hint = f"'hanse cancel {job}' ends it, 'hanse wait {job}' waits for it"
             raise CommandError(f"{job} is {detail.row.state}", ExitCode.JOB_NOT_FINISHED, hint)
         if detail.row.state == "succeeded":
             raise CommandError(f"{job} has succeeded; there is nothing to try again", ExitCode.FAILED)
-        failed = _not_succeeded(client, job) if divisible(detail.spec) else []
+        failed = _unsuccessful_tasks(client, job) if is_divisible(detail.spec) else []
         done = tuple(other for other, state in detail.after if state == "succeeded")
-        form = form_again(detail.spec, failed, done)
+        form = resubmission_form(detail.spec, failed, done)
         if isinstance(form, str):
             raise CommandError(form, ExitCode.FAILED, "submit the whole job again")
         (result,) = client.submit([with_client_id(form)])
     if not result.job:
         reason = result.refused or "; ".join(f"{flaw.field}: {flaw.rule}" for flaw in result.problems)
         raise CommandError(f"the league did not take it: {reason}", ExitCode.UNPLACEABLE)
-    again = len(failed) or detail.row.total
+    retried = len(failed) or detail.row.total
     if as_json:
-        print_json({"job": result.job, "of": job, "tasks": again})
+        print_json({"job": result.job, "of": job, "tasks": retried})
     elif quiet:
         click.echo(result.job)
     else:
-        click.echo(f"{result.job}  {detail.row.name} ({again} of {detail.row.total} tasks of {job})")
+        click.echo(f"{result.job}  {detail.row.name} ({retried} of {detail.row.total} tasks of {job})")
 
 
-def _not_succeeded(client: "Client", job: str) -> list[int]:
+def _unsuccessful_tasks(client: "LeagueClient", job: str) -> list[int]:
     """Return the indices of the tasks that did not succeed, ascending."""
-    found: list[int] = []
+    indices: list[int] = []
     after: str | None = ""
-    while after is not None and len(found) < RETRIED_MAX:
+    while after is not None and len(indices) < RETRIED_MAX:
         page = client.tasks(job, after=after)
-        found += [row.index for row in page.tasks if row.state != "succeeded"]
+        indices += [row.index for row in page.tasks if row.state != "succeeded"]
         after = page.next
-    return found
+    return indices

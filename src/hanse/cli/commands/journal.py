@@ -12,26 +12,26 @@ import msgspec
 
 from hanse.cli.common_options import league_options, print_json
 from hanse.cli.home_option import home_option
-from hanse.cli.journal_report import has_losses, is_untouched, repaired_words, verdict_words
-from hanse.client.contexts import chosen_home
+from hanse.cli.journal_report import has_losses, is_untouched, repair_text, verdict_text
+from hanse.client.contexts import resolve_home
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
 from hanse.live.config.home_permissions import tighten_umask
 from hanse.live.config.league import LeagueError
 from hanse.live.config.league_file import load
-from hanse.live.high_water_mark import REACHED
+from hanse.live.high_water_mark import HIGH_WATER_MARK_FILE
 from hanse.live.journal.disk import lock
 from hanse.live.journal.errors import JournalError, JournalInUse
-from hanse.live.journal.reading import history
-from hanse.live.journal.recovery import exists
-from hanse.live.journal.repair import Repaired, repair, verify
-from hanse.live.recovery import JOURNAL, LOSSES, decode_event
+from hanse.live.journal.reading import read_history
+from hanse.live.journal.recovery import require_journal
+from hanse.live.journal.repair import RepairReport, repair, verify
+from hanse.live.recovery import JOURNAL_DIRECTORY, LOST_RECORDS_FILE, decode_event
 from hanse.security import atomic_files
 from hanse.security.home import Home
 
-BEGUN: Final = "a repair was begun and has not ended: run it again"
+REPAIR_BEGUN: Final = "a repair was begun and has not ended: run it again"
 """Content of the losses file while a repair runs; it stays there if the repair is killed."""
-QUESTION: Final = "Unreadable parts are set aside, and the records behind them are lost. Go on?"
+REPAIR_QUESTION: Final = "Unreadable parts are set aside, and the records behind them are lost. Go on?"
 
 
 @click.group()
@@ -45,12 +45,12 @@ def journal() -> None:
 @league_options
 def verify_command(home: Path, member: str, as_json: bool) -> None:
     """Read MEMBER's whole journal and report damage; the status is 1 if there is any."""
-    with _told():
-        verdict = verify(_directory(home, member))
+    with _command_errors():
+        verdict = verify(_journal_directory(home, member))
     if as_json:
         print_json({"member": member, "sound": verdict.problem is None, "verdict": verdict})
     else:
-        click.echo(verdict_words(member, verdict))
+        click.echo(verdict_text(member, verdict))
     if verdict.problem is not None:
         raise SystemExit(ExitCode.FAILED)
 
@@ -63,17 +63,17 @@ def verify_command(home: Path, member: str, as_json: bool) -> None:
 def repair_command(home: Path, member: str, yes: bool, as_json: bool) -> None:
     """Keep the longest sound part of MEMBER's journal; set the damaged original aside, undeleted."""
     tighten_umask()
-    with _told():
-        directory = _directory(home, member)
-        exists(directory)
+    with _command_errors():
+        directory = _journal_directory(home, member)
+        require_journal(directory)
         os.close(lock(directory))  # refuse a journal in use before asking
-        if not yes and not _is_agreed():
+        if not yes and not _is_confirmed():
             raise CommandError("nothing was changed", ExitCode.FAILED, "insist with '--yes'")
-        done = _repaired(directory)
+        done = _repair_journal(directory)
     if as_json:
         print_json({"member": member, "lost": has_losses(done), "repaired": done})
         return
-    click.echo(repaired_words(member, done))
+    click.echo(repair_text(member, done))
     if has_losses(done):
         click.echo(
             f"\nRecords are lost, so {member} will not start under this name: its peers know what it "
@@ -84,19 +84,19 @@ def repair_command(home: Path, member: str, yes: bool, as_json: bool) -> None:
         click.echo(f"Start {member} again: 'hanse up', or its service.")
 
 
-def _is_agreed() -> bool:
+def _is_confirmed() -> bool:
     """True if a person confirms the repair; False if there is no terminal."""
     try:
-        return click.confirm(QUESTION, err=True)
+        return click.confirm(REPAIR_QUESTION, err=True)
     except click.Abort:
         click.echo(err=True)
         return False
 
 
-def _repaired(directory: Path) -> Repaired:
+def _repair_journal(directory: Path) -> RepairReport:
     """Repair a journal. After an interrupted repair, a member that has lost records does not start."""
-    losses = directory.parent / LOSSES
-    begun = f"{BEGUN}\n".encode()
+    losses = directory.parent / LOST_RECORDS_FILE
+    begun = f"{REPAIR_BEGUN}\n".encode()
     is_known = losses.exists() and losses.read_bytes() != begun
     if not is_known:
         atomic_files.replace(losses, begun, atomic_files.PUBLIC)
@@ -108,16 +108,18 @@ def _repaired(directory: Path) -> Repaired:
         raise
     if has_losses(done):
         atomic_files.replace(
-            losses, f"{repaired_words(directory.parent.name, done)}\n".encode(), atomic_files.PUBLIC
+            losses, f"{repair_text(directory.parent.name, done)}\n".encode(), atomic_files.PUBLIC
         )
-        (directory.parent / REACHED).unlink(missing_ok=True)  # the losses file alone decides from now on
+        (directory.parent / HIGH_WATER_MARK_FILE).unlink(
+            missing_ok=True
+        )  # the losses file alone decides from now on
     elif not is_known:
         losses.unlink()
         atomic_files.sync_directory(losses.parent)
     return done
 
 
-class Difference(msgspec.Struct, frozen=True):
+class ReplayDifference(msgspec.Struct, frozen=True):
     """First record whose replay gives other effects than the live run."""
 
     record: int
@@ -126,13 +128,13 @@ class Difference(msgspec.Struct, frozen=True):
     replayed: str
 
 
-class Replay(msgspec.Struct):
+class JournalReplay(msgspec.Struct):
     """Result of a replay so far."""
 
     member: str
     events: int = 0
     compared: int = 0
-    difference: Difference | None = None
+    difference: ReplayDifference | None = None
 
 
 @journal.command("replay")
@@ -144,11 +146,11 @@ def replay_command(home: Path, member: str, as_json: bool) -> None:
 
     The comparison needs the digests that '--record-digests' has kept.
     """
-    with _told():
-        found = _replayed(home, member)
-    difference = found.difference
+    with _command_errors():
+        replay = _replay_journal(home, member)
+    difference = replay.difference
     if as_json:
-        print_json(found)
+        print_json(replay)
     elif difference is not None:
         click.echo(
             f"Record {difference.record} of {member}: the live run had other effects "
@@ -156,41 +158,43 @@ def replay_command(home: Path, member: str, as_json: bool) -> None:
         )
     else:
         click.echo(
-            f"{found.events} events of {member} replayed, {found.compared} compared with the live run, no "
+            f"{replay.events} events of {member} replayed, {replay.compared} compared with the live run, no "
             "difference."
         )
     if difference is not None:
         raise SystemExit(ExitCode.FAILED)
 
 
-def _replayed(home: Path, member: str) -> Replay:
-    from hanse.live.config.config_history import Past, read_eras, settings_of  # noqa: PLC0415  NumPy is slow to import
+def _replay_journal(home: Path, member: str) -> JournalReplay:
+    from hanse.live.config.config_history import MachineReplay, member_settings, read_config_history  # noqa: PLC0415  NumPy is slow to import
 
-    directory = _directory(home, member)
-    own = directory.parent
-    today = settings_of(load(Home(own.parent).league_file), member)
-    digests = _digests(own / "commands.digest")
-    found = Replay(member)
-    past = history(directory)
-    lived = Past(read_eras(own, today), past.position, past.snapshot)
+    directory = _journal_directory(home, member)
+    member_directory = directory.parent
+    settings = member_settings(load(Home(member_directory.parent).league_file), member)
+    digests = _digests(member_directory / "commands.digest")
+    replay = JournalReplay(member)
+    past = read_history(directory)
+    recorded_machine = MachineReplay(
+        read_config_history(member_directory, settings), past.position, past.snapshot
+    )
     for position, record in past.records:
-        commands = lived.machine.handle(decode_event(record))
-        lived.reached(position)
-        found.events += 1
+        effects = recorded_machine.machine.handle(decode_event(record))
+        recorded_machine.advance(position)
+        replay.events += 1
         expected = digests.get(position)
         if expected is None:
             continue
-        found.compared += 1
-        digest = zlib.crc32(msgspec.msgpack.encode(commands))
+        replay.compared += 1
+        digest = zlib.crc32(msgspec.msgpack.encode(effects))
         if digest != expected:
-            found.difference = Difference(position, f"{expected:08x}", f"{digest:08x}")
-            return found
-    lived.machine.check()
-    return found
+            replay.difference = ReplayDifference(position, f"{expected:08x}", f"{digest:08x}")
+            return replay
+    recorded_machine.machine.check()
+    return replay
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _command_errors() -> Iterator[None]:
     """Turn errors of a journal or its league into command errors."""
     try:
         yield
@@ -205,12 +209,12 @@ def _digests(path: Path) -> dict[int, int]:
     return {int(pair[0]): int(pair[1], 16) for pair in pairs if len(pair) == 2 and len(pair[1]) == 8}
 
 
-def _directory(home: Path, member: str) -> Path:
+def _journal_directory(home: Path, member: str) -> Path:
     """Return the directory of a member's journal, in the given home or that of the named context."""
-    place = Home(chosen_home(home)[0].absolute())
-    directory = place.member(member) / JOURNAL
+    place = Home(resolve_home(home)[0].absolute())
+    directory = place.member(member) / JOURNAL_DIRECTORY
     if not directory.is_dir():
-        known = ", ".join(sorted(path.parent.name for path in place.path.glob(f"*/{JOURNAL}")))
+        known = ", ".join(sorted(path.parent.name for path in place.path.glob(f"*/{JOURNAL_DIRECTORY}")))
         raise CommandError(
             f"{directory} is missing",
             ExitCode.FILE,

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from hanse.cli.common_options import league as asking
+from hanse.cli.common_options import league_client as asking
 from hanse.cli.common_options import league_options, print_json
 from hanse.client.errors import CommandError, warn
 from hanse.client.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from hanse.api.league_records import ApplyAnswer
-    from hanse.client.client import Client
-    from hanse.live.config.league import League
+    from hanse.client.client import LeagueClient
+    from hanse.live.config.league import LeagueConfig
     from hanse.model.problem import Problem
 
 CHANGES_MAX: Final = 5
@@ -56,7 +56,7 @@ def apply(file: Path, force: bool, dry_run: bool, as_json: bool) -> None:
     """Change the league to FILE: the output of 'hanse league show', with your changes."""
     text = file.read_text(encoding="utf-8")
     with asking() as client:
-        _tell(client.apply_league_file(text, force, dry_run), dry_run, as_json)
+        _print_answer(client.apply_league_file(text, force, dry_run), dry_run, as_json)
 
 
 @league.command("add")
@@ -78,8 +78,10 @@ def add(kind: str, name: str, address: str, door: str, dry_run: bool, as_json: b
     if kind == "cluster":
         entry["nodes"] = [{"count": nodes["nodes"], "cpus": nodes["cpus"], "memory": nodes["memory"]}]
     with asking() as client:
-        _tell(
-            _change(client, lambda before: _with(before, f"{kind}s", entry), False, dry_run), dry_run, as_json
+        _print_answer(
+            _change(client, lambda before: _with_member(before, f"{kind}s", entry), False, dry_run),
+            dry_run,
+            as_json,
         )
     if not dry_run and not as_json:
         role = "broker" if kind == "broker" else "warden"
@@ -100,68 +102,68 @@ def retire(name: str, force: bool, dry_run: bool, as_json: bool) -> None:
     keeps its place in the file and is not used again.
     """
     with asking() as client:
-        answer = _change(client, lambda before: _without(before, name), force, dry_run)
-        _tell(answer, dry_run, as_json)
+        answer = _change(client, lambda before: _with_retired_member(before, name), force, dry_run)
+        _print_answer(answer, dry_run, as_json)
 
 
 def _change(
-    client: "Client", change: "Callable[[League], League]", force: bool, dry_run: bool
+    client: "LeagueClient", edit: "Callable[[LeagueConfig], LeagueConfig]", force: bool, dry_run: bool
 ) -> "ApplyAnswer":
     """Change the present league file; try again if another change came first."""
     from hanse.client.client import ConflictError  # noqa: PLC0415  help need not wait
-    from hanse.live.config.league_file import text_of  # noqa: PLC0415  as above
+    from hanse.live.config.league_file import league_to_text  # noqa: PLC0415  as above
 
     for _ in range(CHANGES_MAX - 1):
         with suppress(ConflictError):
-            return client.apply_league_file(text_of(change(_known(client))), force, dry_run)
-    return client.apply_league_file(text_of(change(_known(client))), force, dry_run)
+            return client.apply_league_file(league_to_text(edit(_current_league(client))), force, dry_run)
+    return client.apply_league_file(league_to_text(edit(_current_league(client))), force, dry_run)
 
 
-def _with(before: "League", kind: str, entry: dict[str, object]) -> "League":
+def _with_member(before: "LeagueConfig", kind: str, entry: dict[str, object]) -> "LeagueConfig":
     """Return the league with a member added at the end of its list; unchanged if it has that member."""
-    from hanse.live.config.league import League  # noqa: PLC0415  help need not wait
+    from hanse.live.config.league import LeagueConfig  # noqa: PLC0415  help need not wait
     from hanse.live.config.league_file import league_from_data, league_to_data  # noqa: PLC0415  as above
 
-    def extended(members: tuple[str, ...]) -> "League | tuple[Problem, ...]":
+    def with_entry(members: tuple[str, ...]) -> "LeagueConfig | tuple[Problem, ...]":
         data = league_to_data(before)
-        there = data[kind]
-        assert isinstance(there, list), "a league file has lists of members"
-        data[kind] = [one for one in there if one["name"] not in members] + [entry]
+        entries = data[kind]
+        assert isinstance(entries, list), "a league file has lists of members"
+        data[kind] = [one for one in entries if one["name"] not in members] + [entry]
         return league_from_data(data)
 
     name = str(entry["name"])
     if name in [one.name for one in getattr(before, kind)]:
-        again = extended((name,))
-        if isinstance(again, League) and getattr(again, kind)[-1] in getattr(before, kind):
+        replaced = with_entry((name,))
+        if isinstance(replaced, LeagueConfig) and getattr(replaced, kind)[-1] in getattr(before, kind):
             return before
-    after = extended(())
+    after = with_entry(())
     if isinstance(after, tuple):
         raise CommandError("; ".join(f"{one.field}: {one.rule}" for one in after), ExitCode.USAGE)
     return after
 
 
-def _without(before: "League", name: str) -> "League":
+def _with_retired_member(before: "LeagueConfig", name: str) -> "LeagueConfig":
     """Return the league with a member retired."""
-    from hanse.live.membership.league_file_diff import with_retired  # noqa: PLC0415  help need not wait
+    from hanse.live.membership.league_file_diff import retire_member  # noqa: PLC0415  help need not wait
 
-    after = with_retired(before, name)
+    after = retire_member(before, name)
     if after is None:
         brokers, clusters = before.serving_brokers, before.serving_clusters
-        there = [*(one.name for one in brokers), *(one.name for one in clusters)]
+        names = [*(one.name for one in brokers), *(one.name for one in clusters)]
         raise CommandError(
             f"the league has no broker and no cluster called '{name}'", ExitCode.USAGE,
-            f"there are: {', '.join(there)}",
+            f"there are: {', '.join(names)}",
         )  # fmt: skip
     return after
 
 
-def _known(client: "Client") -> "League":
+def _current_league(client: "LeagueClient") -> "LeagueConfig":
     from hanse.live.config.league_file import parse  # noqa: PLC0415  help need not wait
 
     return parse(client.league_file().text.encode(), "the league file")
 
 
-def _tell(answer: "ApplyAnswer", dry_run: bool, as_json: bool) -> None:
+def _print_answer(answer: "ApplyAnswer", dry_run: bool, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return

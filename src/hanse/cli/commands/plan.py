@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hanse.cli.common_options import league, league_options, print_json
+from hanse.cli.common_options import league_client, league_options, print_json
 from hanse.client.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -24,39 +24,39 @@ def plan(ctx: click.Context, /, file: str, as_json: bool) -> None:
     Ends with 0 if it would start now, 1 if it would wait, 255 if there is no answer.
     """
     try:
-        answer = _asked(file)
+        answer = _fetch_plan(file)
     except click.ClickException as error:
         error.show()
-        ctx.exit(ExitCode.UNTOLD)
+        ctx.exit(ExitCode.UNDETERMINED)
     except OSError as error:
         click.echo(f"hanse: {file}: {error.strerror or error}", err=True)
-        ctx.exit(ExitCode.UNTOLD)
+        ctx.exit(ExitCode.UNDETERMINED)
     if as_json:
         print_json(answer)
     else:
-        _draw(answer)
+        _print_plan(answer)
     ctx.exit(ExitCode.OK if answer.starts_now else ExitCode.FAILED)
 
 
-def _asked(file: str) -> "PlanAnswer":
-    from hanse.client.job_form import checked, read_drafts  # noqa: PLC0415  keeps help fast
+def _fetch_plan(file: str) -> "PlanAnswer":
+    from hanse.client.job_form import check_drafts, read_drafts  # noqa: PLC0415  keeps help fast
 
     drafts = read_drafts(file)
     if len(drafts) != 1:
         raise click.UsageError(f"{file} holds {len(drafts)} jobs; a plan is for one")
-    checked(drafts)
-    with league() as client:
+    check_drafts(drafts)
+    with league_client() as client:
         return client.plan(drafts[0].form)
 
 
-def _draw(answer: "PlanAnswer") -> None:
+def _print_plan(answer: "PlanAnswer") -> None:
     from rich.markup import escape  # noqa: PLC0415  only to draw
 
     from hanse.cli.formatting import span_text  # noqa: PLC0415  as above
     from hanse.cli.tables import console, table  # noqa: PLC0415  as above
 
     out = console()
-    chosen = next((one.cluster for one in answer.candidates if one.chosen), "")
+    chosen = next((candidate.cluster for candidate in answer.candidates if candidate.chosen), "")
     if answer.starts_now:
         out.print(f"[green]It would start now[/], in {escape(chosen)}.")
     elif answer.start.p50 is not None:
@@ -74,13 +74,13 @@ def _draw(answer: "PlanAnswer") -> None:
         out.print(escape(answer.unknown))
     rows = [
         (
-            "*" if one.chosen else "",
-            escape(one.cluster),
-            str(one.slots),
-            f"{one.score / 10:.0f} %" if one.score else "",
-            escape(one.reason),
+            "*" if candidate.chosen else "",
+            escape(candidate.cluster),
+            str(candidate.slots),
+            f"{candidate.score / 10:.0f} %" if candidate.score else "",
+            escape(candidate.reason),
         )
-        for one in answer.candidates
+        for candidate in answer.candidates
     ]
     columns = ("", "cluster", "room for", "starts there", "because")
     out.print(table(columns, rows, right=("room for", "starts there")))

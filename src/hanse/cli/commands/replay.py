@@ -17,30 +17,36 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from hanse.cli.commands.trace import FileRefusedError, opened_journals
+from hanse.cli.commands.trace import FileRefusedError, open_journals
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
 from hanse.sim.replay import report as reports
 from hanse.sim.replay.confidence_intervals import mean_with_interval
-from hanse.sim.replay.execution import REPEATS_MAX, Run, runs_of, summary, write_json
-from hanse.sim.replay.records import ENGINES, ORDERS, ReplayError, Settings, Workload
+from hanse.sim.replay.execution import REPEATS_MAX, ReplayRun, run_policies, summarise, write_json
+from hanse.sim.replay.records import ENGINES, ORDERS, ReplayError, ReplaySettings, ReplayWorkload
 from hanse.sim.replay.records import Progress as Watch
-from hanse.sim.replay.registry import Policy, chosen, policies
-from hanse.sim.replay.sweep import Grid, finished, sweep
-from hanse.sim.replay.trace_workload import at_load, from_chunk
-from hanse.sim.replay.whole_job_policies import FAMILIES, BatchPolicy, BatchTrace, batch_names, chosen_batch
-from hanse.sim.replay.whole_job_policies import at_load as batch_at_load
-from hanse.sim.traces import JobChunk, ReadReport, ReadRules, TraceError, load_open, open_trace
+from hanse.sim.replay.registry import ReplayPolicy, policies, select_policies
+from hanse.sim.replay.sweep import SweepGrid, read_finished_runs, run_sweep
+from hanse.sim.replay.trace_workload import scale_to_load, workload_from_chunk
+from hanse.sim.replay.whole_job_policies import (
+    FAMILIES,
+    BatchPolicy,
+    BatchTrace,
+    batch_names,
+    select_batch_policies,
+)
+from hanse.sim.replay.whole_job_policies import scale_to_load as batch_at_load
+from hanse.sim.traces import JobChunk, ReadOptions, ReadReport, TraceError, load_from_reader, open_trace
 
 BAD_ROWS_SHOWN: Final = 5
-UNBROKEN: Final = " unbroken"
+WITHOUT_FAULTS: Final = " unbroken"
 """Suffix of the name of a policy that ran without the faults, for comparison."""
-COSTS: Final = {
+FAULT_COSTS: Final = {
     "delay_mean": "mean delay, s", "delay_p99": "p99, s", "makespan": "makespan, s",
     "messages_per_task": "messages a task",
 }  # fmt: skip
 """Costs of faults, with their labels."""
-PLAIN_STEPS: Final = 10
+TEXT_PROGRESS_LINES: Final = 10
 """Progress lines of a run without a terminal."""
 LOAD_MIN: Final = 1e-6
 """Least offered load of a sweep."""
@@ -90,7 +96,7 @@ class UnrunnableError(CommandError):
 
 
 @contextmanager
-def _edge() -> Iterator[None]:
+def _command_errors() -> Iterator[None]:
     """Turn refusals into command errors: nothing was done, so the command must change."""
     try:
         yield
@@ -103,7 +109,7 @@ def _edge() -> Iterator[None]:
         raise FileRefusedError(f"{place}: {reason.strerror or reason}") from reason
 
 
-def _writable(*paths: Path | None) -> None:
+def _require_folders(*paths: Path | None) -> None:
     """Refuse early a path that could not be written after hours of work."""
     for path in paths:
         if path is not None and not path.absolute().parent.is_dir():
@@ -116,8 +122,8 @@ def _with_shared_options(command: Any) -> Any:
     return command
 
 
-def _settings(options: dict[str, Any], brokers: int, seed: int) -> Settings:
-    return Settings(
+def _settings(options: dict[str, Any], brokers: int, seed: int) -> ReplaySettings:
+    return ReplaySettings(
         nodes=options["nodes"],
         clusters=options["clusters"],
         brokers=brokers,
@@ -139,21 +145,21 @@ def _settings(options: dict[str, Any], brokers: int, seed: int) -> Settings:
     )
 
 
-class _Stop:
+class _InterruptFlag:
     """Flag set by Ctrl-C. The second Ctrl-C ends the program at once."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.is_set = False
 
     def __call__(self) -> bool:
-        return self.asked
+        return self.is_set
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        self.asked = True
+        self.is_set = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
+    def catch_interrupts(self) -> Iterator[None]:
         """Catch Ctrl-C for the time of a block."""
         before = signal.signal(signal.SIGINT, self._handle)
         try:
@@ -189,150 +195,154 @@ def replay(trace: Path, names: str, **options: Any) -> None:
     """Replay a trace under one or more policies on the same network and compare the results."""
     console = Console(stderr=True)
     settings = _settings(options, options["brokers"], options["seed"])
-    _writable(options["json_file"], options["report"])
-    stop = _Stop()
-    runs: list[Run] = []
-    with _edge():
-        selected, workload = _selected(_split(names), trace, settings, options, console)
-        with stop.listening(), _progress(console, options["progress"]) as bar:
-            watch = _watcher(bar, workload, stop, plain=options["progress"] is True)
-            for policies_of, chosen_settings in _passes(selected, settings, options["baseline"]):
-                for run in runs_of(policies_of, workload, chosen_settings, options["repeat"], watch):
+    _require_folders(options["json_file"], options["report"])
+    stop = _InterruptFlag()
+    runs: list[ReplayRun] = []
+    with _command_errors():
+        selected, workload = _select_policies(_split_names(names), trace, settings, options, console)
+        with stop.catch_interrupts(), _progress_bar(console, options["progress"]) as bar:
+            watcher = _progress_watcher(bar, workload, stop, plain=options["progress"] is True)
+            for policies_of, chosen_settings in _replay_passes(selected, settings, options["baseline"]):
+                for run in run_policies(policies_of, workload, chosen_settings, options["repeat"], watcher):
                     runs.append(run)
-                    _write(runs, settings, options)
+                    _write_results(runs, settings, options)
                 if stop():
                     break
-    rows = summary(runs)
-    _print_table(rows, f"{workload.name}: {settings.nodes} nodes, load {reports.shown(rows[0]['load'])}")
-    for line in _costs(rows):
+    rows = summarise(runs)
+    _print_table(
+        rows, f"{workload.name}: {settings.nodes} nodes, load {reports.format_figure(rows[0]['load'])}"
+    )
+    for line in _fault_costs(rows):
         click.echo(line)
     if stop():
-        console.print(_stopped(runs))
+        console.print(_stop_message(runs))
         sys.exit(ExitCode.INTERRUPTED)
 
 
-def _passes(
-    selected: Sequence[Policy | BatchPolicy], settings: Settings, baseline: bool
-) -> list[tuple[Sequence[Policy | BatchPolicy], Settings]]:
+def _replay_passes(
+    selected: Sequence[ReplayPolicy | BatchPolicy], settings: ReplaySettings, baseline: bool
+) -> list[tuple[Sequence[ReplayPolicy | BatchPolicy], ReplaySettings]]:
     """Return the runs: everything once; with faults then once more in a league of which nothing breaks.
 
     That is not the league that a replay without faults runs: it pays for standbys, beats and reported starts.
     """
     if not settings.faults or not baseline:
         return [(selected, settings)]
-    whole = [
-        msgspec.structs.replace(policy, name=f"{policy.name}{UNBROKEN}")
+    without_faults = [
+        msgspec.structs.replace(policy, name=f"{policy.name}{WITHOUT_FAULTS}")
         for policy in selected
-        if isinstance(policy, Policy)
+        if isinstance(policy, ReplayPolicy)
     ]
-    return [(selected, settings), (whole, msgspec.structs.replace(settings, faults=os.devnull))]
+    return [(selected, settings), (without_faults, msgspec.structs.replace(settings, faults=os.devnull))]
 
 
-def _costs(rows: list[dict[str, Any]]) -> Iterator[str]:
+def _fault_costs(rows: list[dict[str, Any]]) -> Iterator[str]:
     """Yield a sentence for every policy that ran with and without faults."""
     by_name = {row["policy"]: row for row in rows}
     for row in rows:
-        whole = by_name.get(f"{row['policy']}{UNBROKEN}")
-        if whole is None or not (row["complete"] and whole["complete"]):
+        without_faults = by_name.get(f"{row['policy']}{WITHOUT_FAULTS}")
+        if without_faults is None or not (row["complete"] and without_faults["complete"]):
             continue
-        more = {
-            what: f"{'+' if row[field] >= whole[field] else ''}{reports.shown(row[field] - whole[field])}"
-            for field, what in COSTS.items()
-        }
-        again = round((row["starts_per_task"] - whole["starts_per_task"]) * row["tasks"])
+        changes = {}
+        for field, what in FAULT_COSTS.items():
+            change = row[field] - without_faults[field]
+            changes[what] = f"{'+' if change >= 0 else ''}{reports.format_figure(change)}"
+        extra_starts = round((row["starts_per_task"] - without_faults["starts_per_task"]) * row["tasks"])
         yield (
             f"{row['policy']} with these faults, compared with the same league without faults: "
-            + ", ".join(f"{what} {change}" for what, change in more.items())
-            + f"; {again} tasks more were started; all {row['jobs_ended']} jobs ended."
+            + ", ".join(f"{what} {change}" for what, change in changes.items())
+            + f"; {extra_starts} tasks more were started; all {row['jobs_ended']} jobs ended."
         )
 
 
-def _stopped(runs: list[Run]) -> str:
+def _stop_message(runs: list[ReplayRun]) -> str:
     if runs[-1].result.complete:
         return "Stopped: the runs shown are complete; the others were not run."
     return "Stopped: the last run shown is incomplete; its figures are those of the ended jobs."
 
 
-def _split(names: str) -> list[str]:
+def _split_names(names: str) -> list[str]:
     """Return the names between commas, each once."""
     return list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
 
 
-def _selected(
-    names: list[str], trace: Path, settings: Settings, options: dict[str, Any], console: Console
-) -> tuple[Sequence[Policy | BatchPolicy], Workload | BatchTrace]:
+def _select_policies(
+    names: list[str], trace: Path, settings: ReplaySettings, options: dict[str, Any], console: Console
+) -> tuple[Sequence[ReplayPolicy | BatchPolicy], ReplayWorkload | BatchTrace]:
     """Return the policies of these names, and the trace in the form that they take."""
     if not names or any(name not in batch_names() for name in names):
-        selected = chosen(names, settings)
-        workload = from_chunk(_chunk(trace, options, console), trace.name)
+        selected = select_policies(names, settings)
+        workload = workload_from_chunk(_load_chunk(trace, options, console), trace.name)
         if options["load"] is not None:
-            workload = at_load(workload, settings.nodes, options["load"])
+            workload = scale_to_load(workload, settings.nodes, options["load"])
         return selected, workload
-    whole = BatchTrace(trace.name, _chunk(trace, options, console))
-    batch = chosen_batch(names, whole, settings)
+    batch_trace = BatchTrace(trace.name, _load_chunk(trace, options, console))
+    batch = select_batch_policies(names, batch_trace, settings)
     if options["load"] is not None:
-        whole = batch_at_load(whole, settings, options["load"], batch[0])
-    return batch, whole
+        batch_trace = batch_at_load(batch_trace, settings, options["load"], batch[0])
+    return batch, batch_trace
 
 
-def _chunk(trace: Path, options: dict[str, Any], console: Console) -> JobChunk:
+def _load_chunk(trace: Path, options: dict[str, Any], console: Console) -> JobChunk:
     """Load the trace, or its first entries, and report unusable rows."""
     if trace.is_dir():
-        reader = opened_journals([trace])
+        reader = open_journals([trace])
     else:
-        reader = open_trace(trace, rules=ReadRules(truncate_seconds=options["whole_seconds"]))
-    chunk = load_open(reader, options["limit"])
-    _tell_bad_rows(trace, reader.report, console)
+        reader = open_trace(trace, options=ReadOptions(truncate_seconds=options["whole_seconds"]))
+    chunk = load_from_reader(reader, options["limit"])
+    _print_bad_rows(trace, reader.report, console)
     return chunk
 
 
-def _tell_bad_rows(trace: Path, account: ReadReport, console: Console) -> None:
-    if account.bad:
-        console.print(f"{trace.name}: {account.bad} rows could not be used")
-        for row in account.first[:BAD_ROWS_SHOWN]:
+def _print_bad_rows(trace: Path, report: ReadReport, console: Console) -> None:
+    if report.bad:
+        console.print(f"{trace.name}: {report.bad} rows could not be used")
+        for row in report.first[:BAD_ROWS_SHOWN]:
             console.print(f"  line {row.line}: {row.reason} {row.detail}")
 
 
-def _progress(console: Console, wanted: bool | None) -> Progress:
-    shown = console.is_terminal if wanted is None else wanted
+def _progress_bar(console: Console, wanted: bool | None) -> Progress:
+    is_shown = console.is_terminal if wanted is None else wanted
     return Progress(
         TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("left"),
-        TimeRemainingColumn(), console=console, disable=not shown, transient=True,
+        TimeRemainingColumn(), console=console, disable=not is_shown, transient=True,
     )  # fmt: skip
 
 
-def _watcher(bar: Progress, workload: Workload | BatchTrace, stop: _Stop, *, plain: bool) -> Any:
+def _progress_watcher(
+    bar: Progress, workload: ReplayWorkload | BatchTrace, stop: _InterruptFlag, *, plain: bool
+) -> Any:
     """Return a function that adds a progress line for a run, and stops it on Ctrl-C; ``plain``: it also
     prints text lines now and then, if there is no terminal."""
 
-    def watch(policy: Policy | BatchPolicy, seed: int) -> Watch:
+    def watch(policy: ReplayPolicy | BatchPolicy, seed: int) -> Watch:
         line = bar.add_task(f"{policy.name} seed {seed}", total=workload.tasks)
-        began, told = time.monotonic(), 0
+        started, last_step = time.monotonic(), 0
 
-        def begun(tasks: int) -> bool:
-            nonlocal told
+        def on_tasks_started(tasks: int) -> bool:
+            nonlocal last_step
             bar.update(line, completed=tasks)
-            step = PLAIN_STEPS * tasks // max(1, workload.tasks)
-            if plain and not bar.console.is_terminal and step > told:
-                told = step
-                left = (time.monotonic() - began) * (workload.tasks - tasks) / tasks
+            step = TEXT_PROGRESS_LINES * tasks // max(1, workload.tasks)
+            if plain and not bar.console.is_terminal and step > last_step:
+                last_step = step
+                left = (time.monotonic() - started) * (workload.tasks - tasks) / tasks
                 name = f"{policy.name} seed {seed}"
                 click.echo(f"{name}: {100 * tasks // workload.tasks} % begun, {left:.0f} s left", err=True)
-            return not stop.asked
+            return not stop.is_set
 
-        return begun
+        return on_tasks_started
 
     return watch
 
 
-def _write(runs: list[Run], settings: Settings, options: dict[str, Any]) -> None:
+def _write_results(runs: list[ReplayRun], settings: ReplaySettings, options: dict[str, Any]) -> None:
     """Write both files after every run, so that they are useful whatever happens next."""
-    rows = summary(runs)
+    rows = summarise(runs)
     if options["json_file"] is not None:
         write_json(options["json_file"], rows)
     if options["report"] is not None:
         command = shlex.join(["hanse", *sys.argv[1:]])
-        reports.write_page(options["report"], reports.page(rows, runs, settings, command))
+        reports.write_page(options["report"], reports.render_page(rows, runs, settings, command))
 
 
 def _print_table(rows: list[dict[str, Any]], title: str) -> None:
@@ -340,13 +350,13 @@ def _print_table(rows: list[dict[str, Any]], title: str) -> None:
     for index, (_, heading) in enumerate(reports.COLUMNS):
         table.add_column(heading, justify="left" if index < 2 else "right", no_wrap=index < 2)
     for row in rows:
-        table.add_row(*(reports.shown_with_interval(row, field) for field, _ in reports.COLUMNS))
+        table.add_row(*(reports.format_with_interval(row, field) for field, _ in reports.COLUMNS))
     Console(width=None if sys.stdout.isatty() else 200).print(table)
 
 
-def _numbers(text: str, kind: type[int] | type[float], least: float) -> tuple[Any, ...]:
+def _parse_numbers(text: str, kind: type[int] | type[float], least: float) -> tuple[Any, ...]:
     try:
-        numbers = tuple(kind(part) for part in _split(text))
+        numbers = tuple(kind(part) for part in _split_names(text))
     except ValueError as error:
         raise click.UsageError(f"{text!r} is not a list of numbers with commas between") from error
     if any(not number >= least for number in numbers):
@@ -368,24 +378,26 @@ def _numbers(text: str, kind: type[int] | type[float], least: float) -> tuple[An
 def sweep_command(trace: Path, names: str, out: Path, **options: Any) -> None:
     """Replay a trace over a grid (load x policy x brokers x seeds) in parallel; a second start resumes."""
     console = Console(stderr=True)
-    brokers, seeds = _numbers(options["brokers"], int, 1), _numbers(options["seeds"], int, 0)
-    loads = _numbers(options["loads"], float, LOAD_MIN) or (None,)
+    brokers, seeds = _parse_numbers(options["brokers"], int, 1), _parse_numbers(options["seeds"], int, 0)
+    loads = _parse_numbers(options["loads"], float, LOAD_MIN) or (None,)
     if not brokers or not seeds:
         raise click.UsageError("a sweep needs at least one number of brokers and one seed")
-    _writable(out)
+    _require_folders(out)
     fixed = _settings(options, brokers[0], 0)
-    grid = Grid(trace, tuple(_split(names)), loads, brokers, seeds, fixed, options["whole_seconds"])
-    stop = _Stop()
-    with _edge():
+    grid = SweepGrid(
+        trace, tuple(_split_names(names)), loads, brokers, seeds, fixed, options["whole_seconds"]
+    )
+    stop = _InterruptFlag()
+    with _command_errors():
         keys = [cell.key() for cell in grid.cells()]
-        before = finished(out)
+        before = read_finished_runs(out)
         count = sum(key in before for key in keys)
         console.print(f"{len(keys)} runs, {count} of them in {out.name} already")
-        with stop.listening(), _progress(console, None) as bar:
+        with stop.catch_interrupts(), _progress_bar(console, None) as bar:
             line = bar.add_task("sweep", total=len(keys), completed=count)
-            for done, _, _ in sweep(grid, out, options["processes"] or os.cpu_count() or 1, stop):
+            for done, _, _ in run_sweep(grid, out, options["processes"] or os.cpu_count() or 1, stop):
                 bar.update(line, completed=done)
-    after = finished(out)
+    after = read_finished_runs(out)
     _print_grid([after[key] for key in keys if key in after])
     if stop():
         kept = sum(key in after for key in keys)
@@ -396,7 +408,7 @@ def sweep_command(trace: Path, names: str, out: Path, **options: Any) -> None:
 def _print_grid(entries: list[dict[str, Any]]) -> None:
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for entry in entries:
-        cell = entry["policy"], entry["order"], entry["brokers"], reports.shown(entry["load"])
+        cell = entry["policy"], entry["order"], entry["brokers"], reports.format_figure(entry["load"])
         groups.setdefault(cell, []).append(entry)
     fields = (
         "delay_mean",
@@ -415,7 +427,9 @@ def _print_grid(entries: list[dict[str, Any]]) -> None:
         for field in fields:
             values = [entry[field] for entry in group if entry[field] is not None]
             mean, interval = mean_with_interval(values) if values else (None, 0.0)
-            figures.append(reports.shown(mean) + (f" ± {reports.shown(interval)}" if interval else ""))
+            figures.append(
+                reports.format_figure(mean) + (f" ± {reports.format_figure(interval)}" if interval else "")
+            )
         table.add_row(*(str(part) for part in cell), str(len(group)), *figures)
     Console(width=None if sys.stdout.isatty() else 200).print(table)
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from hanse.cli.common_options import JOB, league, league_options, print_json, seconds_option
+from hanse.cli.common_options import JOB, league_client, league_options, print_json, seconds_option
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
 
@@ -102,15 +102,15 @@ def submit(ctx: click.Context, /, files: tuple[str, ...], as_json: bool, **given
     Ends with 0 if the league has the job, 2 or 65 if it breaks a rule, 3 if the league cannot place it, 75 if
     the league did not answer in time; with --wait or --follow as 'hanse wait'.
     """
-    from hanse.client.job_form import Draft, checked, with_client_id  # noqa: PLC0415  keeps help fast
+    from hanse.client.job_form import JobDraft, check_drafts, with_client_id  # noqa: PLC0415  keeps help fast
 
     if given["follow"] and as_json:
         raise click.UsageError("--follow shows the output of the job, which is not JSON; use --wait")
-    drafts = _drafts(files, ctx.meta.get("hanse.command", ()), given)
+    drafts = _read_drafts(files, ctx.meta.get("hanse.command", ()), given)
     if given["client_id"] and len(drafts) > 1:
         raise click.UsageError("--client-id names one submission, and these are several jobs")
-    checked(drafts)
-    drafts = [Draft(with_client_id(draft.form), draft.source, draft.lines) for draft in drafts]
+    check_drafts(drafts)
+    drafts = [JobDraft(with_client_id(draft.form), draft.source, draft.lines) for draft in drafts]
     forms = [draft.form for draft in drafts]
     if given["dry_run"]:
         if as_json:
@@ -118,50 +118,50 @@ def submit(ctx: click.Context, /, files: tuple[str, ...], as_json: bool, **given
         else:
             click.echo(f"{len(forms)} job{'s' * (len(forms) != 1)} checked, nothing wrong, nothing submitted")
         return
-    with league() as client:
+    with league_client() as client:
         results = client.submit(forms)
         mode = "json" if as_json else "ids" if given["quiet"] else "words"
-        status = _tell(drafts, results, "nothing" if as_json and given["wait"] else mode)
+        status = _print_results(drafts, results, "nothing" if as_json and given["wait"] else mode)
         if given["wait"] or given["follow"]:
             ids = [result.job for result in results if result.job]
-            status = _see_through(client, ids, given, as_json) or status
+            status = _wait_for_end(client, ids, given, as_json) or status
     ctx.exit(status)
 
 
-def _drafts(files: tuple[str, ...], command: tuple[str, ...], given: dict[str, Any]) -> "list[Any]":
-    from hanse.client.job_form import Draft, form_of_options, read_drafts  # noqa: PLC0415  as above
+def _read_drafts(files: tuple[str, ...], command: tuple[str, ...], given: dict[str, Any]) -> "list[Any]":
+    from hanse.client.job_form import JobDraft, form_from_options, read_drafts  # noqa: PLC0415  as above
 
-    form = form_of_options(given, command)
+    form = form_from_options(given, command)
     if command and files:
         raise click.UsageError("a job is a file or a command, not both; put the command into the file")
     if command:
         form.setdefault("name", _name_of(command))
-        return [Draft(_with_shell(form))]
+        return [JobDraft(_with_shell_defaults(form))]
     if not files:
         raise click.UsageError("nothing to run. Write 'hanse submit -- CMD...', or name a job file")
-    _missing(files)
+    _refuse_missing_files(files)
     drafts = [draft for file in files for draft in read_drafts(file)]
     return [
-        Draft(_with_shell({**draft.form, **form}), draft.source, draft.lines)
+        JobDraft(_with_shell_defaults({**draft.form, **form}), draft.source, draft.lines)
         if isinstance(draft.form, dict)
         else draft
         for draft in drafts
     ]
 
 
-def _with_shell(form: dict[str, object]) -> dict[str, object]:
+def _with_shell_defaults(form: dict[str, object]) -> dict[str, object]:
     """Add the shell's tenant and trace to a job that names none. Ignore an invalid trace: other programs may
     use the variable."""
     from hanse.model.field_reader import read_trace  # noqa: PLC0415  as above
 
     tenant, parent = os.environ.get("HANSE_TENANT"), read_trace(os.environ.get("TRACEPARENT"), "")
-    shell: dict[str, object] = {"tenant": tenant} if tenant else {}
+    defaults: dict[str, object] = {"tenant": tenant} if tenant else {}
     if isinstance(parent, str):
-        shell["trace"] = parent
-    return {**shell, **form}
+        defaults["trace"] = parent
+    return {**defaults, **form}
 
 
-def _missing(files: tuple[str, ...]) -> None:
+def _refuse_missing_files(files: tuple[str, ...]) -> None:
     """Refuse a missing file; a program's name in the place of a file is the commonest mistake."""
     from pathlib import Path  # noqa: PLC0415  as above
 
@@ -181,9 +181,9 @@ def _name_of(command: tuple[str, ...]) -> str:
     return name[:NAME_CHARACTERS_MAX] or "job"
 
 
-def _tell(drafts: list[Any], results: list[Any], mode: str) -> ExitCode:
+def _print_results(drafts: list[Any], results: list[Any], mode: str) -> ExitCode:
     """Print the result of each submission, as JSON, ids, words or nothing; return the status."""
-    from hanse.client.job_form import told  # noqa: PLC0415  as above
+    from hanse.client.job_form import describe_problems  # noqa: PLC0415  as above
     from hanse.model.problem import Problem  # noqa: PLC0415  as above
 
     statuses = []
@@ -194,8 +194,12 @@ def _tell(drafts: list[Any], results: list[Any], mode: str) -> ExitCode:
             if mode in ("ids", "words"):
                 click.echo(result.job if mode == "ids" else f"{result.job}  {name}")
             continue
-        lines = told(draft, [Problem(flaw.field, flaw.rule) for flaw in result.problems]) or [result.refused]
-        error = CommandError("\n  ".join([f"the league did not take '{name}':", *lines]), _refused(result))
+        lines = describe_problems(draft, [Problem(flaw.field, flaw.rule) for flaw in result.problems]) or [
+            result.refused
+        ]
+        error = CommandError(
+            "\n  ".join([f"the league did not take '{name}':", *lines]), _refusal_status(result)
+        )
         if result.unsure:
             error.hint = f"submit it again with: --client-id {draft.form['client_id']}"
         error.show()
@@ -207,7 +211,7 @@ def _tell(drafts: list[Any], results: list[Any], mode: str) -> ExitCode:
     return next((status for status in statuses if status is not ExitCode.OK), ExitCode.OK)
 
 
-def _refused(result: Any) -> ExitCode:
+def _refusal_status(result: Any) -> ExitCode:
     if result.problems:
         return ExitCode.BAD_JOB
     return ExitCode.UNSURE if result.unsure else ExitCode.UNPLACEABLE
@@ -224,18 +228,18 @@ def _json_result(draft: Any, result: Any) -> dict[str, object]:
     }
 
 
-def _see_through(client: Any, jobs: list[str], given: dict[str, Any], as_json: bool) -> ExitCode:
+def _wait_for_end(client: Any, jobs: list[str], given: dict[str, Any], as_json: bool) -> ExitCode:
     """Wait for the jobs, with their output if asked for; return their status."""
-    from hanse.cli.commands.logs import Output, follow  # noqa: PLC0415  as above
-    from hanse.cli.waiting import first_bad, say_end, status_of, wait_for  # noqa: PLC0415  as above
+    from hanse.cli.commands.logs import WantedOutput, follow  # noqa: PLC0415  as above
+    from hanse.cli.waiting import first_failure, print_end, status_of, wait_for_jobs  # noqa: PLC0415  as above
 
     if given["follow"]:
         for job in jobs:
-            follow(client.doors, job, None, Output())
-    rows = wait_for(client, jobs, given["timeout"])
+            follow(client.doors, job, None, WantedOutput())
+    rows = wait_for_jobs(client, jobs, given["timeout"])
     if as_json:
         print_json({"jobs": rows})
     elif not given["quiet"]:
         for row in rows:
-            say_end(row)
-    return first_bad([status_of(row) for row in rows])
+            print_end(row)
+    return first_failure([status_of(row) for row in rows])

@@ -43,18 +43,18 @@ def tour(keep: bool) -> None:
     """Watch a real league place, run and explain jobs on this machine."""
     directory = Path(tempfile.mkdtemp(prefix="hanse-tour-"))
     directory.chmod(0o755)  # tasks run as another user
-    guide = _Guide(directory)
+    runner = _TourRunner(directory)
     try:
-        guide.walk()
+        runner.run_tour()
     finally:
         if not keep:
-            guide.leave()
+            runner.clean_up()
     if keep:
         click.echo("\nThe league is still up. Use it from this shell with:")
-        click.echo(f"  export HANSE_CONFIG={guide.config} HANSE_HOME={guide.home}")
+        click.echo(f"  export HANSE_CONFIG={runner.config} HANSE_HOME={runner.home}")
 
 
-class _Guide:
+class _TourRunner:
     """Runner of the tour's commands; it shows each command before its output."""
 
     def __init__(self, directory: Path) -> None:
@@ -62,42 +62,46 @@ class _Guide:
         self.home = directory / "home"
         self.config = directory / "config.json"
 
-    def walk(self) -> None:
+    def run_tour(self) -> None:
         """Run the whole tour."""
-        self.say("A league of two brokers and three clusters, each member a separate process:")
-        self.run("up", "--home", str(self.home))
-        self.run("status")
-        self.say("Jobs: a command three times, then a job file with three groups that need each other.")
-        self.run("submit", "--name", "hello", "-n", "3", "--wait", "--", "sh", "-c",
+        self.print_heading("A league of two brokers and three clusters, each member a separate process:")
+        self.run_command("up", "--home", str(self.home))
+        self.run_command("status")
+        self.print_heading(
+            "Jobs: a command three times, then a job file with three groups that need each other."
+        )
+        self.run_command("submit", "--name", "hello", "-n", "3", "--wait", "--", "sh", "-c",
                  "echo hello from node $HANSE_NODE of $HANSE_CLUSTER")  # fmt: skip
-        self.run("logs", "1-0")
+        self.run_command("logs", "1-0")
         file = self.directory / "pipeline.yaml"
         file.write_text(PIPELINE, encoding="utf-8")
-        self.run("plan", str(file), allowed=(0, 1))
-        self.run("submit", "--wait", str(file))
-        self.run("show", "1-1")
-        self.say("More tasks than the clusters hold: they wait, and 'hanse why' explains it.")
-        self.run("submit", "--name", "crowd", "-n", "20", "--", "sleep", "2")
-        self.run("why", "1-2")
-        self.say("Now the broker that accepted it is killed. Its standby takes over; nothing is lost.")
-        self._kill("broker-1")
-        self.run("wait", "1-2")
-        self.run("jobs")
+        self.run_command("plan", str(file), allowed=(0, 1))
+        self.run_command("submit", "--wait", str(file))
+        self.run_command("show", "1-1")
+        self.print_heading("More tasks than the clusters hold: they wait, and 'hanse why' explains it.")
+        self.run_command("submit", "--name", "crowd", "-n", "20", "--", "sleep", "2")
+        self.run_command("why", "1-2")
+        self.print_heading(
+            "Now the broker that accepted it is killed. Its standby takes over; nothing is lost."
+        )
+        self._kill_member("broker-1")
+        self.run_command("wait", "1-2")
+        self.run_command("jobs")
 
-    def leave(self) -> None:
+    def clean_up(self) -> None:
         """Stop the league and remove all of it."""
-        self.run("down", "--home", str(self.home), "--delete")
+        self.run_command("down", "--home", str(self.home), "--delete")
         self.config.unlink(missing_ok=True)
         for path in self.directory.iterdir():
             path.unlink()
         self.directory.rmdir()
 
-    def say(self, text: str) -> None:
+    def print_heading(self, text: str) -> None:
         """Print a heading."""
         click.echo()
         click.secho(f"# {text}", bold=True)
 
-    def run(self, *words: str, allowed: tuple[int, ...] = (0,)) -> None:
+    def run_command(self, *words: str, allowed: tuple[int, ...] = (0,)) -> None:
         """Run a command as a user would."""
         click.echo()
         click.secho(f"$ hanse {shlex.join(words)}", fg="cyan")
@@ -113,7 +117,7 @@ class _Guide:
             )
             raise SystemExit(ExitCode.FAILED)
 
-    def _kill(self, name: str) -> None:
+    def _kill_member(self, name: str) -> None:
         from hanse.cli.embedded.member_processes import kill_member  # noqa: PLC0415  only here
         from hanse.security.home import Home  # noqa: PLC0415  as above
 

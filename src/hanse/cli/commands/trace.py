@@ -21,23 +21,23 @@ from rich.table import Table
 
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
-from hanse.sim.traces.chunk import SECOND, JobChunk, by_arrival, concatenate
-from hanse.sim.traces.describe import Description, figure
+from hanse.sim.traces.chunk import SECOND, JobChunk, concatenate, sort_by_arrival
+from hanse.sim.traces.describe import TraceDescription, format_figure
 from hanse.sim.traces.formats import FORMATS, open_trace
-from hanse.sim.traces.generate import FAMILY_NAMES, Wish
+from hanse.sim.traces.generate import FAMILY_NAMES, GeneratorSettings
 from hanse.sim.traces.generate import generate as generated
-from hanse.sim.traces.line_source import STDIN, Source
+from hanse.sim.traces.line_source import STDIN, TraceSource
 from hanse.sim.traces.node_lists import NodeTable, is_node_list, read_nodes
-from hanse.sim.traces.read_options import Cancelled, Estimates, Processors, ReadRules, TimeUnit
+from hanse.sim.traces.read_options import CancelledRule, EstimateRule, ProcessorRule, ReadOptions, TimeUnit
 from hanse.sim.traces.read_report import TraceError
-from hanse.sim.traces.reader import OpenTrace, head_of
+from hanse.sim.traces.reader import OpenTrace, read_head
 from hanse.sim.traces.sample import Sampling
 from hanse.sim.traces.sample import sample as sampled
-from hanse.sim.traces.writers import WRITTEN, Marks, TraceWriter
+from hanse.sim.traces.writers import WRITABLE_FORMS, Marks, TraceWriter
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 SUMMARY_KEYS = ("mean", "min", "p10", "p50", "p90", "p99", "p999", "max")
-SPREADS = {
+DISTRIBUTIONS = {
     "tasks_per_job": "tasks of a job",
     "task_seconds": "task duration, s",
     "interarrival_seconds": "between arrivals, s",
@@ -54,7 +54,7 @@ class FileRefusedError(CommandError):
 
 
 @contextmanager
-def _edge() -> Iterator[None]:
+def _command_errors() -> Iterator[None]:
     """Turn errors into command errors."""
     try:
         yield
@@ -69,11 +69,11 @@ def _edge() -> Iterator[None]:
         raise FileRefusedError(f"{place}: {error.strerror or error}") from error
 
 
-def _choices(kind: Any) -> click.Choice[str]:
+def _enum_choice(kind: Any) -> click.Choice[str]:
     return click.Choice([member.value for member in kind])
 
 
-def _reading(command: Command) -> Command:
+def _reading_options(command: Command) -> Command:
     """Add the options of every command that reads a trace."""
     options = (
         click.option(
@@ -82,30 +82,30 @@ def _reading(command: Command) -> Command:
         click.option("--truncate-seconds", is_flag=True, help=".tr: durations cut down to whole seconds."),
         click.option(
             "--processors",
-            type=_choices(Processors),
-            default=Processors.REQUESTED.value,
+            type=_enum_choice(ProcessorRule),
+            default=ProcessorRule.REQUESTED.value,
             show_default=True,
             help="SWF: number of processors to use.",
         ),
         click.option(
             "--estimates",
-            type=_choices(Estimates),
-            default=Estimates.REQUESTED.value,
+            type=_enum_choice(EstimateRule),
+            default=EstimateRule.REQUESTED.value,
             show_default=True,
             help="SWF: estimate of a job to use.",
         ),
         click.option("--kill-at-estimate", is_flag=True, help="SWF: no job runs longer than it requested."),
         click.option(
             "--cancelled",
-            type=_choices(Cancelled),
-            default=Cancelled.RAN.value,
+            type=_enum_choice(CancelledRule),
+            default=CancelledRule.RAN.value,
             show_default=True,
             help="SWF: cancelled jobs to keep.",
         ),
         click.option("--skip-zero-runtime", is_flag=True, help="SWF: leave out jobs of run time 0."),
         click.option(
             "--time-unit",
-            type=_choices(TimeUnit),
+            type=_enum_choice(TimeUnit),
             default=TimeUnit.AUTO.value,
             show_default=True,
             help="GAIA: unit of its times.",
@@ -126,35 +126,39 @@ def _reading(command: Command) -> Command:
 
 
 _RULE_FIELDS = tuple(
-    field.name for field in msgspec.structs.fields(ReadRules) if not field.name.startswith("whole_")
+    field.name for field in msgspec.structs.fields(ReadOptions) if not field.name.startswith("whole_")
 )
 
 
-def _opened(path: str, options: dict[str, Any]) -> OpenTrace:
+def _open_reader(path: str, options: dict[str, Any]) -> OpenTrace:
     """Return a reader for the options of ``_reading_options``, which are removed from ``options``."""
     rules = {name: options.pop(name) for name in _RULE_FIELDS}
-    form, further = options.pop("form"), options.pop("further")
+    form, other_journals = options.pop("form"), options.pop("further")
     if path != STDIN and Path(path).is_dir():
-        return opened_journals([Path(path), *further], form)
-    if further:
+        return open_journals([Path(path), *other_journals], form)
+    if other_journals:
         raise click.UsageError("--with is for journals, and the trace is not a journal")
-    return open_trace(path, form, msgspec.convert(rules, ReadRules))
+    return open_trace(path, form, msgspec.convert(rules, ReadOptions))
 
 
-def opened_journals(paths: list[Path], form: str | None = None) -> OpenTrace:
+def open_journals(paths: list[Path], form: str | None = None) -> OpenTrace:
     """Return a reader of the journals in these directories."""
     from hanse.cli.journal_trace import FORMAT, JournalReader, is_journal  # noqa: PLC0415  slow to import
 
-    strange = [str(path) for path in paths if not is_journal(path)]
-    if strange or form not in (None, FORMAT):
-        what = f"{strange[0]} is a folder without a journal" if strange else f"a folder is not a {form} trace"
+    unreadable = [str(path) for path in paths if not is_journal(path)]
+    if unreadable or form not in (None, FORMAT):
+        problem = (
+            f"{unreadable[0]} is a folder without a journal"
+            if unreadable
+            else f"a folder is not a {form} trace"
+        )
         raise TraceError(
-            f"{what}: give the path of a trace file, - for standard input, or the home of a league"
+            f"{problem}: give the path of a trace file, - for standard input, or the home of a league"
         )
     return JournalReader(paths)
 
 
-def _bar() -> Progress:
+def _progress_bar() -> Progress:
     """Return a progress bar on standard error, shown only on a terminal."""
     console = Console(stderr=True)
     return Progress(
@@ -168,9 +172,9 @@ def _bar() -> Progress:
     )
 
 
-def _watched(reader: OpenTrace) -> Iterator[JobChunk]:
+def _with_progress(reader: OpenTrace) -> Iterator[JobChunk]:
     """Yield the reader's chunks, with progress."""
-    with _bar() as progress:
+    with _progress_bar() as progress:
         task = progress.add_task(f"reading {reader.name}", total=1.0, done="")
         for chunk in reader:
             fraction = reader.fraction
@@ -181,7 +185,7 @@ def _watched(reader: OpenTrace) -> Iterator[JobChunk]:
             yield chunk
 
 
-def _tell(reader: OpenTrace, strict: bool) -> None:
+def _print_report(reader: OpenTrace, strict: bool) -> None:
     """Print the report on standard error."""
     for line in reader.report.lines():
         click.echo(line, err=True)
@@ -189,7 +193,7 @@ def _tell(reader: OpenTrace, strict: bool) -> None:
         raise CommandError("--strict: there were bad rows", ExitCode.FAILED)
 
 
-def _marked(
+def _with_marks(
     reader: OpenTrace, chunks: Iterable[JobChunk], begin: int = 0
 ) -> tuple[Iterable[JobChunk], Marks]:
     """Return the chunks, and the metadata of the trace that Hanse's own formats keep.
@@ -209,7 +213,7 @@ def _marked(
     return (stream if first is None else chain([first], stream)), marks
 
 
-def _written(chunks: Iterable[JobChunk], out: str, form: str | None, marks: Marks) -> None:
+def _write_trace(chunks: Iterable[JobChunk], out: str, form: str | None, marks: Marks) -> None:
     with TraceWriter(out, form, marks) as writer:
         for chunk in chunks:
             writer.write(chunk)
@@ -224,48 +228,48 @@ def trace() -> None:
 @trace.command()
 @click.argument("source", metavar="TRACE")
 @click.argument("out", metavar="OUT")
-@click.option("--to", type=click.Choice(WRITTEN), help="Format to write.  [default: by OUT's name]")
+@click.option("--to", type=click.Choice(WRITABLE_FORMS), help="Format to write.  [default: by OUT's name]")
 @click.option("--sort", is_flag=True, help="Put jobs in order of arrival (holds the whole trace in memory).")
-@_reading
+@_reading_options
 def convert(source: str, out: str, to: str | None, sort: bool, strict: bool, **options: Any) -> None:
     """Write TRACE as Hanse's CSV or Parquet, or as .tr.
 
     TRACE and OUT may be - for standard input and output. TRACE may be the home of a league, or the directory
     of a broker in it: then its jobs come from the brokers' journals. .tr keeps arrivals and durations only.
     """
-    with _edge():
-        reader = _opened(source, options)
-        chunks: Iterable[JobChunk] = _watched(reader)
+    with _command_errors():
+        reader = _open_reader(source, options)
+        chunks: Iterable[JobChunk] = _with_progress(reader)
         if sort:
-            chunks = [by_arrival(concatenate(list(chunks)))]
-        marked, marks = _marked(reader, chunks)
-        _written(marked, out, to, marks)
+            chunks = [sort_by_arrival(concatenate(list(chunks)))]
+        marked, marks = _with_marks(reader, chunks)
+        _write_trace(marked, out, to, marks)
         if reader.report.disordered and not sort:
             click.echo("use --sort to put the jobs in order of arrival", err=True)
-        _tell(reader, strict)
+        _print_report(reader, strict)
 
 
 @trace.command()
 @click.argument("source", metavar="TRACE")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@_reading
+@_reading_options
 def describe(source: str, as_json: bool, strict: bool, **options: Any) -> None:
     """Describe TRACE: counts, span, demand, percentiles, bad rows.
 
     TRACE may also be a list of machines (Alibaba GPU 2023, Google 2019).
     """
-    with _edge():
+    with _command_errors():
         if _is_node_list(source, options["form"]):
             _describe_nodes(source, read_nodes(source), as_json, strict)
             return
-        reader = _opened(source, options)
-        found = Description()
-        for chunk in _watched(reader):
-            found.add(chunk)
+        reader = _open_reader(source, options)
+        description = TraceDescription()
+        for chunk in _with_progress(reader):
+            description.add(chunk)
         facts = {
             "trace": source,
             "format": reader.format,
-            **found.as_dict(),
+            **description.as_dict(),
             "nodes_hint": reader.nodes_hint,
             "has_durations": reader.has_durations,
             "report": msgspec.to_builtins(reader.report),
@@ -274,12 +278,12 @@ def describe(source: str, as_json: bool, strict: bool, **options: Any) -> None:
             click.echo(msgspec.json.format(msgspec.json.encode(facts)).decode())
         else:
             _print_facts(facts)
-        _tell(reader, strict)
+        _print_report(reader, strict)
 
 
 def _is_node_list(source: str, form: str | None) -> bool:
     is_file = source != STDIN and form is None and not Path(source).is_dir()
-    return is_file and is_node_list(head_of(Source(source)))
+    return is_file and is_node_list(read_head(TraceSource(source)))
 
 
 def _print_facts(facts: dict[str, Any]) -> None:
@@ -303,21 +307,21 @@ def _print_facts(facts: dict[str, Any]) -> None:
         "bad rows": facts["report"]["bad"],
     }
     for key, value in rows.items():
-        table.add_row(key, figure(value))
+        table.add_row(key, format_figure(value))
     if not facts["has_durations"]:
         table.add_row("durations", "not stated")
     console.print(table)
-    spread = Table("", *SPREADS.values())
+    distributions = Table("", *DISTRIBUTIONS.values())
     for key in SUMMARY_KEYS:
-        spread.add_row(key, *(figure(facts[kind][key]) for kind in SPREADS))
-    console.print(spread)
+        distributions.add_row(key, *(format_figure(facts[kind][key]) for kind in DISTRIBUTIONS))
+    console.print(distributions)
 
 
 def _describe_nodes(source: str, nodes: NodeTable, as_json: bool, strict: bool) -> None:
     facts = {
         "nodes": source,
-        "machines": nodes.machines,
-        "gpus": nodes.gpus,
+        "machines": nodes.node_count,
+        "gpus": nodes.gpu_count,
         "cpus": float((nodes.cpu * nodes.count).sum()) / 1_000,
         "memory_bytes": float((nodes.memory.astype(float) * nodes.count).sum()),
         "gpu_models": sorted({nodes.names[index] for index in nodes.model.tolist() if index >= 0}),
@@ -355,8 +359,8 @@ def _describe_nodes(source: str, nodes: NodeTable, as_json: bool, strict: bool) 
     "--from", "begin", type=click.FloatRange(min=0), default=0.0, help="Keep arrivals from here, s."
 )
 @click.option("--until", type=click.FloatRange(min=0), help="Keep arrivals before this, s.")
-@click.option("--to", type=click.Choice(WRITTEN), help="Format to write.  [default: by OUT's name]")
-@_reading
+@click.option("--to", type=click.Choice(WRITABLE_FORMS), help="Format to write.  [default: by OUT's name]")
+@_reading_options
 def sample(  # noqa: PLR0913 - one argument per option, as click hands them over
     *,
     source: str,
@@ -378,18 +382,18 @@ def sample(  # noqa: PLR0913 - one argument per option, as click hands them over
         raise click.UsageError("say what to keep: --every K, --fraction F, --from S or --until S")
     if until is not None and until <= begin:
         raise click.UsageError(f"--until {until:g} is not after --from {begin:g}: the window is empty")
-    wish = Sampling(
+    sampling = Sampling(
         every=every,
         fraction=fraction,
         seed=seed,
         begin=round(begin * SECOND),
         end=None if until is None else round(until * SECOND),
     )
-    with _edge():
-        reader = _opened(source, options)
-        marked, marks = _marked(reader, sampled(_watched(reader), wish), wish.begin)
-        _written(marked, out, to, marks)
-        _tell(reader, strict)
+    with _command_errors():
+        reader = _open_reader(source, options)
+        marked, marks = _with_marks(reader, sampled(_with_progress(reader), sampling), sampling.begin)
+        _write_trace(marked, out, to, marks)
+        _print_report(reader, strict)
 
 
 @trace.command()
@@ -403,7 +407,7 @@ def sample(  # noqa: PLR0913 - one argument per option, as click hands them over
     "--mean-seconds", type=click.FloatRange(min=0, min_open=True), help="poisson only; 10 when not given."
 )
 @click.option("--out", default="-", show_default=True, help="File to write; - is standard output.")
-@click.option("--to", type=click.Choice(WRITTEN), help="Format to write.  [default: by --out's name]")
+@click.option("--to", type=click.Choice(WRITABLE_FORMS), help="Format to write.  [default: by --out's name]")
 def generate(  # noqa: PLR0913 - one argument per option, as click hands them over
     *,
     family: str,
@@ -421,7 +425,7 @@ def generate(  # noqa: PLR0913 - one argument per option, as click hands them ov
         raise click.UsageError(
             f"--tasks-per-job and --mean-seconds are for the family {FAMILY_NAMES[0]}; {family} has its own"
         )
-    wish = Wish(
+    wish = GeneratorSettings(
         family=family,
         jobs=jobs,
         load=load,
@@ -430,13 +434,13 @@ def generate(  # noqa: PLR0913 - one argument per option, as click hands them ov
         tasks_per_job=10 if tasks_per_job is None else tasks_per_job,
         mean_seconds=10.0 if mean_seconds is None else mean_seconds,
     )
-    with _edge():
-        _written(_counted(wish), out, to, {"nodes": str(nodes)})
+    with _command_errors():
+        _write_trace(_generate_with_progress(wish), out, to, {"nodes": str(nodes)})
 
 
-def _counted(wish: Wish) -> Iterator[JobChunk]:
+def _generate_with_progress(wish: GeneratorSettings) -> Iterator[JobChunk]:
     """Yield the generated chunks, with progress."""
-    with _bar() as progress:
+    with _progress_bar() as progress:
         task = progress.add_task(f"making {wish.family}", total=wish.jobs, done="computing the load")
         for chunk in generated(wish):
             progress.update(task, advance=chunk.jobs, done=f"{chunk.jobs + int(chunk.job[0]):,} jobs")
@@ -448,7 +452,7 @@ def formats() -> None:
     """List the formats that can be read."""
     from hanse.cli.journal_trace import ABOUT, FORMAT  # noqa: PLC0415  slow to import
 
-    for name, about in (*((form.name, form.about) for form in FORMATS), (FORMAT, ABOUT)):
+    for name, about in (*((form.name, form.description) for form in FORMATS), (FORMAT, ABOUT)):
         click.echo(f"{name:<13} {about}")
 
 

@@ -16,13 +16,21 @@ from click.core import ParameterSource
 
 from hanse.cli.common_options import context_option
 from hanse.cli.embedded.member_processes import running_members, stop_members
-from hanse.cli.embedded.member_start import Outcome, daemon_environment, start_members
-from hanse.cli.embedded.prefork import Nursery
+from hanse.cli.embedded.member_start import StartOutcome, daemon_environment, start_members
+from hanse.cli.embedded.prefork import PreforkServer
 from hanse.cli.home_option import home_option
 from hanse.cli.home_refusal import refuse_unsafe, refuse_unsafe_places
 from hanse.cli.isolation_notice import isolation_notices
 from hanse.cli.task_user import python_problem, user_problem
-from hanse.client.contexts import Context, Kept, chosen_home, current, keep_context, refuse_taken, remove_home
+from hanse.client.contexts import (
+    Context,
+    SavedContext,
+    check_name_free,
+    current_context,
+    keep_context,
+    remove_home,
+    resolve_home,
+)
 from hanse.client.contexts import load as load_contexts
 from hanse.client.errors import CommandError, warn
 from hanse.client.exit_codes import ExitCode
@@ -30,11 +38,11 @@ from hanse.live.config.home_permissions import tighten_umask
 from hanse.security.home import PEOPLE, Home
 
 if TYPE_CHECKING:
-    from hanse.live.config.league import League
+    from hanse.live.config.league import LeagueConfig
 
 CLUSTERS_MAX: Final = 50
 BROKERS_MAX: Final = 20
-KNOCK_SECONDS_MAX: Final = 5.0
+CONNECT_SECONDS_MAX: Final = 5.0
 """Time a member that runs already has to accept a connection."""
 
 
@@ -76,15 +84,15 @@ def up(
     """
     _check_user(user, source)
     tighten_umask()
-    home, context_name = chosen_home(home, context_name)
+    home, context_name = resolve_home(home, context_name)
     refuse_unsafe(Home(home.absolute()))
     place = Home(home.resolve())
     _refuse_readonly(place)
     is_founding = not place.path.exists() or not any(place.path.iterdir())
     if context_name:
-        refuse_taken(load_contexts(), context_name, Context("", str(place.path)))
-    nursery = Nursery(daemon_environment()) if not running_members(place) else None
-    from hanse.cli.embedded.home_league import league_of  # noqa: PLC0415  after the prefork server
+        check_name_free(load_contexts(), context_name, Context("", str(place.path)))
+    prefork_server = PreforkServer(daemon_environment()) if not running_members(place) else None
+    from hanse.cli.embedded.home_league import load_or_create_league  # noqa: PLC0415  after the prefork server
     from hanse.live.config.league import LeagueError  # noqa: PLC0415  as above
 
     was_there = place.league_file.is_file()
@@ -92,60 +100,61 @@ def up(
     if is_founding:
         flags.append("--founding")
     try:
-        league = league_of(place, source, clusters, brokers, nodes)
+        league = load_or_create_league(place, source, clusters, brokers, nodes)
         if user:
             league = _with_user(place, league, user)
         refuse_unsafe_places(league)
-        there_already = running_members(place)
-        outcome = start_members(place, _verbs(league), flags, nursery)
+        already_running = running_members(place)
+        outcome = start_members(place, _member_commands(league), flags, prefork_server)
     except LeagueError as error:
         raise click.ClickException(str(error)) from None
     finally:
-        if nursery is not None:
-            nursery.close()
-    kept = keep_context(_context(place, league), context_name)
-    _knock(league, list(there_already), outcome)
-    _say_how_it_is(place, league, outcome)
-    _say_context(league, kept, context_name)
-    _say_how_to_use_it()
-    is_mute = _warn_of_the_rest(place, league, was_there)
-    if outcome.gone or outcome.late or is_mute:
+        if prefork_server is not None:
+            prefork_server.close()
+    kept = keep_context(_make_context(place, league), context_name)
+    _check_running_members(league, list(already_running), outcome)
+    _print_outcome(place, league, outcome)
+    _print_context(league, kept, context_name)
+    _print_usage()
+    has_no_credentials = _print_warnings(place, league, was_there)
+    if outcome.gone or outcome.late or has_no_credentials:
         raise SystemExit(ExitCode.FAILED)
 
 
-def _warn_of_the_rest(place: Home, league: "League", was_there: bool) -> bool:
+def _print_warnings(place: Home, league: "LeagueConfig", was_there: bool) -> bool:
     """Print warnings about a league that is up; True if its commands will not work all the same."""
     from hanse.cli.embedded.league_setup import PERSON  # noqa: PLC0415  see the module's docstring
     from hanse.security.credentials import Credentials  # noqa: PLC0415  as above
 
     invocation = click.get_current_context()
-    asked = [f"--{name}" for name in ("clusters", "brokers", "nodes")
+    given_options = [f"--{name}" for name in ("clusters", "brokers", "nodes")
              if invocation.get_parameter_source(name) is ParameterSource.COMMANDLINE]  # fmt: skip
-    if asked and was_there:
+    if given_options and was_there:
         warn(
-            f"there was a league in {place.path} already, and it was not changed: {', '.join(asked)} "
-            f"{'is' if len(asked) == 1 else 'are'} for a new one ('hanse down --delete' removes this one, "
+            f"there was a league in {place.path} already, and it was not changed: {', '.join(given_options)} "
+            f"{'is' if len(given_options) == 1 else 'are'} for a new one ('hanse down --delete' removes "
+            f"this one, "
             "--home creates another)"
         )
-    elif asked and invocation.params["source"] is not None:
-        warn(f"the file of --from sets everything; not used: {', '.join(asked)}")
+    elif given_options and invocation.params["source"] is not None:
+        warn(f"the file of --from sets everything; not used: {', '.join(given_options)}")
     for problem in (*isolation_notices(league, place.path), python_problem(league)):
         if problem is not None:
             warn(problem)
-    mute = Credentials(place.person(PERSON)).problem()
-    if mute is not None:
-        warn(f"{mute}. Commands cannot identify you: move it away and run 'hanse up' again")
-    return mute is not None
+    credentials_problem = Credentials(place.person(PERSON)).problem()
+    if credentials_problem is not None:
+        warn(f"{credentials_problem}. Commands cannot identify you: move it away and run 'hanse up' again")
+    return credentials_problem is not None
 
 
-def _say_context(league: "League", kept: Kept, wanted: str) -> None:
+def _print_context(league: "LeagueConfig", kept: SavedContext, wanted: str) -> None:
     """Print the league's context, if it is not obvious."""
     if kept.is_new and kept.name not in (wanted, league.name):
         click.echo(f"Its context is '{kept.name}': another league has '{league.name}'.")
-    if kept.before and kept.before != kept.name:
+    if kept.previous and kept.previous != kept.name:
         click.echo(
-            f"Commands now use '{kept.name}'; 'hanse config use {kept.before}' goes back to "
-            f"'{kept.before}', and 'hanse --context NAME ...' is for one command.\n"
+            f"Commands now use '{kept.name}'; 'hanse config use {kept.previous}' goes back to "
+            f"'{kept.previous}', and 'hanse --context NAME ...' is for one command.\n"
         )
 
 
@@ -159,15 +168,15 @@ def _refuse_readonly(place: Home) -> None:
         )
 
 
-def _say_how_it_is(place: Home, league: "League", outcome: Outcome) -> None:
+def _print_outcome(place: Home, league: "LeagueConfig", outcome: StartOutcome) -> None:
     """Print which members run, which do not, and why."""
-    total = len(_verbs(league))
+    total = len(_member_commands(league))
     missing = len(outcome.gone) + len(outcome.late)
     if not missing:
         click.echo(
-            f"The league '{league.name}' is up: {_counted(len(league.serving_brokers), 'broker')}, "
-            f"{_counted(len(league.serving_clusters), 'cluster')}, "
-            f"{_nodes(league)} ({len(outcome.ready)} of {total} members started)."
+            f"The league '{league.name}' is up: {_count_text(len(league.serving_brokers), 'broker')}, "
+            f"{_count_text(len(league.serving_clusters), 'cluster')}, "
+            f"{_node_count_text(league)} ({len(outcome.ready)} of {total} members started)."
         )
     else:
         state = "is up in part" if missing < total else "is not up"
@@ -184,7 +193,7 @@ def _say_how_it_is(place: Home, league: "League", outcome: Outcome) -> None:
         warn(f"{name} is still starting; 'hanse status' shows when it answers")
 
 
-def _say_how_to_use_it() -> None:
+def _print_usage() -> None:
     click.echo("  hanse status                         show the state of the league")
     click.echo("  hanse submit -n 3 -- echo hello      run a command three times")
     click.echo("  hanse jobs                           list the jobs")
@@ -193,7 +202,7 @@ def _say_how_to_use_it() -> None:
     click.echo("  hanse down                           stop the league; tasks run until their lease ends")
 
 
-def _verbs(league: "League") -> dict[str, str]:
+def _member_commands(league: "LeagueConfig") -> dict[str, str]:
     """Return the command that runs each member, in the order of their start."""
     return {
         **{entry.name: "warden" for entry in league.serving_clusters},
@@ -202,18 +211,18 @@ def _verbs(league: "League") -> dict[str, str]:
     }
 
 
-def _knock(league: "League", names: list[str], outcome: Outcome) -> None:
+def _check_running_members(league: "LeagueConfig", names: list[str], outcome: StartOutcome) -> None:
     """Mark members that ran before but do not accept connections as late: one may still be starting."""
-    doors = {entry.name: entry.door for entry in league.brokers}
+    endpoints = {entry.name: entry.door for entry in league.brokers}
     for cluster in league.clusters:
-        doors[cluster.name] = cluster.door
-        doors.update({runner.name: runner.door for runner in cluster.runners})
+        endpoints[cluster.name] = cluster.door
+        endpoints.update({runner.name: runner.door for runner in cluster.runners})
     for name in names:
-        if name not in doors:
+        if name not in endpoints:
             continue
         try:
-            address = (doors[name].host, doors[name].port)
-            socket.create_connection(address, timeout=KNOCK_SECONDS_MAX).close()
+            address = (endpoints[name].host, endpoints[name].port)
+            socket.create_connection(address, timeout=CONNECT_SECONDS_MAX).close()
         except OSError:
             outcome.late.append(name)
 
@@ -226,7 +235,7 @@ def _check_user(user: str, source: Path | None) -> None:
         raise click.UsageError(f"--user: {problem}")
 
 
-def _with_user(home: Home, league: "League", user: str) -> "League":
+def _with_user(home: Home, league: "LeagueConfig", user: str) -> "LeagueConfig":
     """Return the league of a home with tasks that run as this user; it affects members that start now."""
     from hanse.live.config.league_file import store  # noqa: PLC0415  see the module's docstring
 
@@ -238,7 +247,7 @@ def _with_user(home: Home, league: "League", user: str) -> "League":
     return league
 
 
-def _nodes(league: "League") -> str:
+def _node_count_text(league: "LeagueConfig") -> str:
     """Return the number of nodes, as text; a cluster over Slurm finds its nodes when its warden starts."""
     known = sum(len(entry.nodes) for entry in league.clusters)
     if all(entry.nodes for entry in league.clusters):
@@ -246,7 +255,7 @@ def _nodes(league: "League") -> str:
     return f"{known} nodes and what Slurm lists" if known else "nodes as Slurm lists them"
 
 
-def _counted(number: int, what: str) -> str:
+def _count_text(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
@@ -259,32 +268,34 @@ def _counted(number: int, what: str) -> str:
 def down(home: Path, delete: bool) -> None:
     """Stop a league on this machine: that of --context, or of --home. Its jobs are kept, and go on when it
     starts again."""
-    home = _home_to_stop(home)
+    home = _choose_home_to_stop(home)
     place = Home(home.resolve())  # members are known by the resolved path
     running = list(running_members(place))
     if not running and not _has_league(place):
-        raise CommandError(f"there is no league in {place.path}", ExitCode.FAILED, _elsewhere())
-    called = _called(place)
+        raise CommandError(f"there is no league in {place.path}", ExitCode.FAILED, _other_leagues_hint())
+    league_name = _league_name(place)
     stopped = stop_members(place, running)
-    click.echo(f"The league {called} is down ({_counted(stopped, 'member')} stopped).")
+    click.echo(f"The league {league_name} is down ({_count_text(stopped, 'member')} stopped).")
     if delete:
         shutil.rmtree(place.path)
         if home.is_symlink():
             home.unlink()
         before = load_contexts().current
-        left = remove_home(place.path)
+        remaining = remove_home(place.path)
         click.echo(f"{place.path} was deleted.")
-        if left.current != before and left.current:
-            click.echo(f"Commands now use '{left.current}'.")
-        elif before and not left.current and left.contexts:
-            click.echo(f"Choose the league to use: 'hanse config use NAME', of {', '.join(left.contexts)}.")
+        if remaining.current != before and remaining.current:
+            click.echo(f"Commands now use '{remaining.current}'.")
+        elif before and not remaining.current and remaining.contexts:
+            click.echo(
+                f"Choose the league to use: 'hanse config use NAME', of {', '.join(remaining.contexts)}."
+            )
 
 
-def _home_to_stop(given: Path) -> Path:
+def _choose_home_to_stop(given: Path) -> Path:
     """Return the home that ``hanse down`` stops; never another than that of the named context."""
-    home, name = chosen_home(given)
+    home, name = resolve_home(given)
     if name:
-        context = current(name)[1]
+        context = current_context(name)[1]
         if not context.home:
             raise CommandError(
                 f"the league of the context '{name}' is not on this machine",
@@ -303,7 +314,7 @@ def _has_league(place: Home) -> bool:
     return any(path.is_dir() for path in known) or any(place.path.glob("*/identity.pem"))
 
 
-def _elsewhere() -> str:
+def _other_leagues_hint() -> str:
     """Return a hint with the leagues that could be meant."""
     names = [
         name for name, context in load_contexts().contexts.items() if context.home and not context.is_stale()
@@ -311,7 +322,7 @@ def _elsewhere() -> str:
     return f"there is one for 'hanse down --context NAME' with each of: {', '.join(names)}" if names else ""
 
 
-def _called(place: Home) -> str:
+def _league_name(place: Home) -> str:
     """Return the name of a home's league; its path if the league file cannot be read."""
     from hanse.live.config.league import LeagueError  # noqa: PLC0415  see the module's docstring
     from hanse.live.config.league_file import load  # noqa: PLC0415  as above
@@ -323,7 +334,7 @@ def _called(place: Home) -> str:
         return f"in {place.path}"
 
 
-def _context(home: Home, league: "League") -> Context:
+def _make_context(home: Home, league: "LeagueConfig") -> Context:
     from hanse.cli.embedded.league_setup import PERSON  # noqa: PLC0415  see above
 
     return Context(

@@ -37,27 +37,27 @@ def stop_members(home: Home, names: list[str]) -> int:
             descriptor = os.pidfd_open(pids.pop(name))
             watched[descriptor] = name
             signal.pidfd_send_signal(descriptor, signal.SIGTERM)
-    left = _await_ends(list(watched), STOP_SECONDS_MAX)
-    for descriptor in left:
+    remaining = _await_exits(list(watched), STOP_SECONDS_MAX)
+    for descriptor in remaining:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-    _await_ends(left, KILL_SECONDS_MAX)
+    _await_exits(remaining, KILL_SECONDS_MAX)
     for descriptor in watched:
         os.close(descriptor)
     save_pids(home, pids)
     return len(watched)
 
 
-def _await_ends(descriptors: list[int], seconds: float) -> list[int]:
+def _await_exits(descriptors: list[int], seconds: float) -> list[int]:
     """Wait until these processes have ended, for at most ``seconds``; return those that have not."""
     deadline = time.monotonic() + seconds
-    left = descriptors
-    while left:
-        readable, _, _ = select.select(left, [], [], max(0.0, deadline - time.monotonic()))
+    remaining = descriptors
+    while remaining:
+        readable, _, _ = select.select(remaining, [], [], max(0.0, deadline - time.monotonic()))
         if not readable:
             break
-        left = [descriptor for descriptor in left if descriptor not in readable]
-    return left
+        remaining = [descriptor for descriptor in remaining if descriptor not in readable]
+    return remaining
 
 
 def kill_member(home: Home, name: str) -> None:
@@ -71,17 +71,17 @@ def running_members(home: Home) -> dict[str, int]:
     with suppress(FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
         saved = msgspec.json.decode((home.path / PIDS).read_bytes(), type=dict[str, int])
     known = {name: pid for name, pid in saved.items() if is_member(home, name, pid)}
-    return {**_seen(home), **known}
+    return {**_find_members(home), **known}
 
 
-def _seen(home: Home) -> dict[str, int]:
+def _find_members(home: Home) -> dict[str, int]:
     """Find the members of a home that ``hanse up`` has started, by the command lines of all processes of the
     home's owner and of this user."""
     try:
         owners = (os.geteuid(), home.path.stat().st_uid)
     except FileNotFoundError:
         return {}
-    found = {}
+    pids = {}
     for process in Path("/proc").iterdir():
         if not process.name.isdigit():
             continue
@@ -90,10 +90,14 @@ def _seen(home: Home) -> dict[str, int]:
             if words[1:3] != _PROGRAM or len(words) < 8 or words[3] not in _VERBS:
                 continue
             name = os.fsdecode(words[4])
-            started = words[5:8] == [b"--home", os.fsencode(home.path), b"--ready-fd"]
-            if started and process.stat().st_uid in owners and is_member(home, name, int(process.name)):
-                found[name] = int(process.name)
-    return found
+            is_started_by_up = words[5:8] == [b"--home", os.fsencode(home.path), b"--ready-fd"]
+            if (
+                is_started_by_up
+                and process.stat().st_uid in owners
+                and is_member(home, name, int(process.name))
+            ):
+                pids[name] = int(process.name)
+    return pids
 
 
 def is_member(home: Home, name: str, pid: int) -> bool:

@@ -24,12 +24,12 @@ import msgspec
 
 from hanse.client.exit_codes import ExitCode
 
-MODULES: Final = (
+PRELOADED_MODULES: Final = (
     "hanse.cli.commands.daemons", "hanse.live.broker_daemon", "hanse.live.warden_daemon",
     "uvloop", "uvicorn.lifespan.off", "encodings.idna", "_strptime",
 )  # fmt: skip
 """Modules that members import, loaded before the fork."""
-ORDER_BYTES_MAX: Final = 1 << 14
+REQUEST_BYTES_MAX: Final = 1 << 14
 """Bytes of the longest request; homes have short paths."""
 TITLE_BYTES_MAX: Final = 1 << 12
 """Room for a member's command line, in bytes."""
@@ -38,7 +38,7 @@ _ARGUMENTS_END: Final = 46
 """Fields of ``/proc/self/stat``, counted behind the name, with the address of the command line."""
 
 
-class Order(msgspec.Struct, frozen=True):
+class ForkRequest(msgspec.Struct, frozen=True):
     """Request to start one member."""
 
     words: tuple[str, ...]
@@ -47,30 +47,30 @@ class Order(msgspec.Struct, frozen=True):
     """File to which the member appends its output."""
 
 
-READY: Final = "{ready}"
+READY_FD: Final = "{ready}"
 
 
-class NurseryError(OSError):
+class PreforkError(OSError):
     """Loss of the prefork process; members can be started one by one instead."""
 
 
-class Nursery:
+class PreforkServer:
     """Prefork process that is importing or ready. Started as early as possible, because it takes a while."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        self._connection, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with server_end:
             self._process = subprocess.Popen(  # noqa: S603  our own program
                 [
                     sys.executable,
                     "-m",
                     "hanse.cli.embedded.prefork",
-                    str(theirs.fileno()),
+                    str(server_end.fileno()),
                     " " * TITLE_BYTES_MAX,
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(server_end.fileno(),),
                 start_new_session=True,
                 env=dict(environment),
             )
@@ -79,57 +79,59 @@ class Nursery:
         """Start a member; return the read end of its readiness pipe, and its process id."""
         reader, writer = os.pipe()
         try:
-            socket.send_fds(self._line, [msgspec.json.encode(Order(tuple(words), str(log)))], [writer])
-            answer = self._line.recv(ORDER_BYTES_MAX)
+            socket.send_fds(
+                self._connection, [msgspec.json.encode(ForkRequest(tuple(words), str(log)))], [writer]
+            )
+            answer = self._connection.recv(REQUEST_BYTES_MAX)
         except OSError:
             answer = b""
         finally:
             os.close(writer)
         if not answer:
             os.close(reader)
-            raise NurseryError("the prefork process is gone")
+            raise PreforkError("the prefork process is gone")
         return reader, msgspec.json.decode(answer, type=int)
 
     def close(self) -> None:
         """Close the connection and wait for the prefork process to end."""
-        self._line.close()
+        self._connection.close()
         self._process.wait()
 
 
 # --- the process --------------------------------------------------------------------------------------------
 
 
-def serve(line: socket.socket) -> NoReturn:
+def serve(connection: socket.socket) -> NoReturn:
     """Import the modules, then fork a member for each request. Never returns, even in a member."""
-    for name in MODULES:
+    for name in PRELOADED_MODULES:
         import_module(name)
     gc.collect()
     gc.freeze()  # members skip these objects in garbage collection, and share their memory
     while True:
-        data, files, _, _ = socket.recv_fds(line, ORDER_BYTES_MAX, 1)
+        data, files, _, _ = socket.recv_fds(connection, REQUEST_BYTES_MAX, 1)
         if not data:
             os._exit(0)
-        order = msgspec.json.decode(data, type=Order)
+        request = msgspec.json.decode(data, type=ForkRequest)
         pid = os.fork()
         if pid == 0:
-            line.close()
-            _become(order, files[0])
+            connection.close()
+            _run_member(request, files[0])
         os.close(files[0])
         with suppress(OSError):  # 'hanse up' may be gone; the next receive tells
-            line.send(msgspec.json.encode(pid))
+            connection.send(msgspec.json.encode(pid))
 
 
-def _become(order: Order, ready: int) -> NoReturn:
+def _run_member(request: ForkRequest, ready: int) -> NoReturn:
     """Turn this process into a member."""
     os.setsid()
     try:
-        log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        log = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     except OSError:
         os._exit(ExitCode.FILE)  # 'hanse up' finds the same problem when it reads the log
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
-    words = [str(ready) if word == READY else word for word in order.words]
+    words = [str(ready) if word == READY_FD else word for word in request.words]
     command = [sys.executable, "-m", "hanse", *words]
     if not set_title(command):
         os.set_inheritable(ready, True)
@@ -148,13 +150,13 @@ def set_title(command: Sequence[str]) -> bool:
     text = "\0".join(command).encode() + b"\0"
     stat = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     begin, end = int(stat[_ARGUMENTS_BEGIN]), int(stat[_ARGUMENTS_END])
-    if not begin or len(text) >= end - begin or not _shown().endswith(b" " * TITLE_BYTES_MAX + b"\0"):
+    if not begin or len(text) >= end - begin or not _command_line().endswith(b" " * TITLE_BYTES_MAX + b"\0"):
         return False
     ctypes.memmove(begin, text.ljust(end - begin, b"\0"), end - begin)
-    return _shown().startswith(text)
+    return _command_line().startswith(text)
 
 
-def _shown() -> bytes:
+def _command_line() -> bytes:
     return Path("/proc/self/cmdline").read_bytes()
 
 

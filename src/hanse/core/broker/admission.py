@@ -31,14 +31,14 @@ class Admission:
         """Accept or reject a job. A client id that is known returns the job that has it."""
         context = self.context
         spec = event.spec
-        known = self.lifecycle.clients.get(spec.client_id) if spec.client_id else None
-        if known is not None:
-            record = context.jobs.get(known)
+        known_job = self.lifecycle.clients.get(spec.client_id) if spec.client_id else None
+        if known_job is not None:
+            record = context.jobs.get(known_job)
             if record is not None and not record.admitted:
                 record.client, record.request = event.client, event.request
             else:
                 context.mark("broker.submission_repeated")
-                context.effects.append(JobAccepted(event.client, event.request, known))
+                context.effects.append(JobAccepted(event.client, event.request, known_job))
             return
         reason = self._find_objection(spec)
         if reason:
@@ -46,7 +46,7 @@ class Admission:
             return
         job = job_id(self.context.config.number, self.serial)
         self.serial += 1
-        record = new_record(job, spec, self.replication.base, event.at)
+        record = new_record(job, spec, self.replication.base_shard, event.at)
         record.client, record.request = event.client, event.request
         self.lifecycle.add_job(record)
         self.replication.accept_job(record)
@@ -61,14 +61,14 @@ class Admission:
             or self.lifecycle.tasks + spec.tasks > self.context.config.tasks_max
         ):
             return "this broker is full. Wait for jobs to end, or submit to another broker"
-        standby = self.replication.state.owned[self.replication.base].standby
+        standby = self.replication.state.owned[self.replication.base_shard].standby
         if standby and self.context.links.link(standby).is_crowded:
             self.context.mark("broker.heir_behind")
             return f"this broker cannot reach its standby {standby}. Wait, or submit to another broker"
         for job in spec.after:
-            mine = broker_number(job) == self.context.config.number
+            is_own = broker_number(job) == self.context.config.number
             if (
-                mine
+                is_own
                 and job not in self.context.jobs
                 and job not in self.lifecycle.ended_jobs
                 and not self.replication.state.transferred

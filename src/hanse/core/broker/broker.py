@@ -71,19 +71,21 @@ class Broker:
         self.marks, self.links = self._context.marks, self._context.links
         self._placement = BrokerPlacement(self._context)
         self._lifecycle = JobLifecycle(self._context, self._placement)
-        self._withdrawing = self._lifecycle.withdrawing
+        self._withdrawal = self._lifecycle.withdrawal
         self._replication = ShardReplication(self._context, self._lifecycle)
         self._standby = StandbyShards(self._context, self._replication.take_over)
         self._admission = Admission(self._context, self._lifecycle, self._replication)
         timings, grace = config.timings, config.timings.lease_grace
-        self._patience = lease_span(timings.cluster_lease, grace) + lease_span(timings.runner_lease, grace)
+        self._give_up_after = lease_span(timings.cluster_lease, grace) + lease_span(
+            timings.runner_lease, grace
+        )
         """Time without a heartbeat from a cluster after which all its movable attempts have ended."""
         self._advice = self._placement.sizing.advice
         self._eligibility = ClusterEligibility(self._context, self._lifecycle)
         self.epoch = 0
         """Number of starts; read only."""
-        self._beat_at, self._force = NEVER, False
-        self._armed, self._due = NEVER, 0
+        self._beat_at, self._force_flush = NEVER, False
+        self._wake_at, self._due = NEVER, 0
         self._handlers = self._handlers_by_type()
 
     # --- events --------------------------------------------------------------------------------------------
@@ -91,47 +93,47 @@ class Broker:
     def handle(self, event: Event) -> list[Effect]:
         """Handle one event; return the effects for the shell, in order."""
         context = self._context
-        out: list[Effect] = []
-        context.effects = out
+        effects: list[Effect] = []
+        context.effects = effects
         context.now = now = event.at
         context.steps += 1
-        calm = True
+        idle = True
         if type(event) is MessageReceived:
             envelope = event.envelope
             for body in context.links.receive(now, envelope):
                 handler = self._handlers.get(type(body))
                 if handler is not None:  # else an acknowledgement only
                     handler(envelope.source, body)
-            calm = envelope.seq <= 0
+            idle = envelope.seq <= 0
         elif type(event) is not Tick:
             self._on_event(event)
-            calm = False
+            idle = False
         if now >= self._due:
             self._tick(now)
-            calm = False
+            idle = False
         placement, replication = self._placement, self._replication
         if (
-            replication.busy
+            replication.needs_release
             or placement.touched_lines
-            or self._withdrawing.cancels
+            or self._withdrawal.cancels
             or self._advice.is_ready
-            or self._force
+            or self._force_flush
         ):
-            self._conclude()
-        elif calm and now < self._armed:
-            return out  # an early tick, or a soft message without consequences: nothing new is due
-        self._arm(now)
-        return out
+            self._flush()
+        elif idle and now < self._wake_at:
+            return effects  # an early tick, or a soft message without consequences: nothing new is due
+        self._schedule_wake(now)
+        return effects
 
-    def _conclude(self) -> None:
+    def _flush(self) -> None:
         """Send everything that this step made worth sending."""
-        if self._replication.busy:
+        if self._replication.needs_release:
             self._replication.release_safe()  # so that jobs admitted now are claimed now
-        if self._placement.touched_lines or self._force:  # claims and releases touch their lines
-            self._placement.flush(self._force)
-            self._force = False
-        if self._withdrawing.cancels:
-            self._withdrawing.flush()
+        if self._placement.touched_lines or self._force_flush:  # claims and releases touch their lines
+            self._placement.flush(self._force_flush)
+            self._force_flush = False
+        if self._withdrawal.cancels:
+            self._withdrawal.flush()
         if self._advice.is_ready:
             self._placement.sizing.request_advice()
 
@@ -148,7 +150,7 @@ class Broker:
     def _on_booted(self, event: Booted) -> None:
         context = self._context
         self.epoch, context.seed = event.epoch, event.seed
-        self._armed, self._due = NEVER, 0
+        self._wake_at, self._due = NEVER, 0
         if event.epoch > 1:
             context.mark("broker.restarted")
         context.membership.boot(event.at, event.epoch)
@@ -161,7 +163,7 @@ class Broker:
         self._replication.boot()
         self._placement.sizing.advice.boot()
         self._beat_at = event.at
-        self._force = True
+        self._force_flush = True
 
     def _handlers_by_type(self) -> dict[type, Callable[[str, Any], None]]:
         return {
@@ -214,16 +216,16 @@ class Broker:
 
     def _on_ownership_transferred(self, source: str, body: OwnershipTransferred) -> None:
         self._replication.on_ownership_transferred(source, body)
-        self._force = True
+        self._force_flush = True
 
     # --- wardens -------------------------------------------------------------------------------------------
 
-    def _on_claim_reply(self, source: str, answer: ClaimReply) -> None:
+    def _on_claim_reply(self, source: str, reply: ClaimReply) -> None:
         context = self._context
         view = context.view_by_name[source]
-        batches = view.resolve_claim(answer.number)
-        if answer.delta is not None:
-            self._apply_delta(view, answer.delta, place=False)
+        batches = view.resolve_claim(reply.number)
+        if reply.delta is not None:
+            self._apply_delta(view, reply.delta, place=False)
         for batch in batches:
             record = context.jobs.get(batch.job)
             if record is None:
@@ -233,8 +235,8 @@ class Broker:
                 if state[index] == CLAIMED and attempts[index] == attempt:
                     state[index] = PLACED
             self._placement.expect_start(view.index, batch)
-        if answer.refused:
-            self._requeue_refused(view, answer.refused)
+        if reply.refused:
+            self._requeue_refused(view, reply.refused)
         elif self._placement.spare_offers:
             self._placement.use_spare_offers(view.index)
 
@@ -260,13 +262,13 @@ class Broker:
         record = self._context.jobs.get(job_of(task))
         return -1 if record is None else record.lines[record.group_of(index_of(task))]
 
-    def _on_task_updates(self, source: str, news: TaskUpdates) -> None:
-        if news.started:
-            self._lifecycle.on_attempts_started(news.started)
-        if news.ended:
-            self._replication.on_attempts_ended(source, self._standby.filter_ends(source, news.ended))
-        if news.offers:  # after the ends, which may have changed the order
-            self._placement.on_offers(self._context.view_by_name[source].index, news.offers)
+    def _on_task_updates(self, source: str, updates: TaskUpdates) -> None:
+        if updates.started:
+            self._lifecycle.on_attempts_started(updates.started)
+        if updates.ended:
+            self._replication.on_attempts_ended(source, self._standby.filter_ends(source, updates.ended))
+        if updates.offers:  # after the ends, which may have changed the order
+            self._placement.on_offers(self._context.view_by_name[source].index, updates.offers)
 
     def _apply_delta(self, view: ClusterView, delta: Delta, place: bool = True) -> None:
         context = self._context
@@ -338,13 +340,13 @@ class Broker:
         self._placement.sizing.send_updates()
         self._replication.review()
         self._standby.review()
-        before = now - self._patience
+        before = now - self._give_up_after
         for view in context.views:
             view_state = view.state
             if view_state.renewed_at < before and not view_state.given_up:
                 self._replication.teardown.has_grown = True
                 self._eligibility.give_up(view)
-        if self._lifecycle.unknown:
+        if self._lifecycle.unknown_jobs:
             self._lifecycle.repeat_questions()
         sizing = self._placement.sizing
         if sizing.waiting:
@@ -356,7 +358,7 @@ class Broker:
         elif self._placement.demand_publisher.is_outdated:
             self._placement.demand_publisher.repeat_stale()
 
-    def _arm(self, now: int) -> None:
+    def _schedule_wake(self, now: int) -> None:
         """Ask for a tick at the next due time, unless an earlier one will come anyway."""
         context, placement, deadlines = self._context, self._placement, self._lifecycle.deadlines
         due = self._beat_at if self._beat_at < context.links.due else context.links.due
@@ -375,8 +377,8 @@ class Broker:
         if placement.spare_offers and placement.spare_offers[0][2] < due:
             due = placement.spare_offers[0][2]
         self._due = due
-        if due < self._armed or now >= self._armed:
-            self._armed = due
+        if due < self._wake_at or now >= self._wake_at:
+            self._wake_at = due
             context.effects.append(WakeAt(due))
 
     # --- for the shell -------------------------------------------------------------------------------------
@@ -457,7 +459,7 @@ class Broker:
             epoch=self.epoch,
             seed=context.seed,
             steps=context.steps,
-            armed=self._armed,
+            armed=self._wake_at,
             due=self._due,
             post_due=context.links.due,
             serial=self._admission.serial,
@@ -477,7 +479,7 @@ class Broker:
             ended_jobs=lifecycle.ended_jobs,  # type: ignore[arg-type]
             clients=lifecycle.clients,  # type: ignore[arg-type]
             watchers=lifecycle.watchers,  # type: ignore[arg-type]
-            unknown=lifecycle.unknown,  # type: ignore[arg-type]
+            unknown=lifecycle.unknown_jobs,  # type: ignore[arg-type]
             round=lifecycle.round,
             deadlines=lifecycle.deadlines,  # type: ignore[arg-type]
             tasks=lifecycle.tasks,
@@ -507,11 +509,11 @@ class Broker:
         placement.sizing.restore(saved.sizing, context.jobs)
         placement.demand_publisher.restore(saved.published_demand, saved.best, saved.hold_at)
         lifecycle.ended_jobs, lifecycle.clients = saved.ended_jobs, saved.clients  # type: ignore[assignment]
-        lifecycle.watchers, lifecycle.unknown = saved.watchers, saved.unknown  # type: ignore[assignment]
+        lifecycle.watchers, lifecycle.unknown_jobs = saved.watchers, saved.unknown  # type: ignore[assignment]
         lifecycle.round, lifecycle.tasks = saved.round, saved.tasks
         lifecycle.deadlines = saved.deadlines  # type: ignore[assignment]
         lifecycle.large_cancellations.restore(context.jobs, saved.slice_at)
-        lifecycle.awaited = {job: None for record in context.jobs.values() for job in record.after}
+        lifecycle.awaited_jobs = {job: None for record in context.jobs.values() for job in record.after}
         self._replication.restore(saved.owned_shards)
         self._standby.shards, self._standby.takeover_count = (
             upgrade_standby_shards(saved.standby_shards),
@@ -519,4 +521,4 @@ class Broker:
         )
         context.end_acks.state = saved.end_acks
         context.links.restore(saved.links, saved.post_due)
-        self._armed, self._due = saved.armed, saved.due
+        self._wake_at, self._due = saved.armed, saved.due

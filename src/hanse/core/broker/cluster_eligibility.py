@@ -69,7 +69,7 @@ class ClusterEligibility:
             view.abandon_claims()
             if view_state.left_at < 0:
                 view_state.left_at = context.now
-        why = f"{view.name} {'has left the league' if has_left else 'cannot be reached'}"
+        reason = f"{view.name} {'has left the league' if has_left else 'cannot be reached'}"
         for record in list(context.jobs.values()):
             if record.spec.unreachable is not UnreachablePolicy.MOVE and not has_left:
                 continue
@@ -77,7 +77,7 @@ class ClusterEligibility:
                 if CLAIMED <= state <= RUNNING and record.place[index] == view.index:
                     context.mark("broker.moved_task")
                     record.withdrawn.pop(index, None)
-                    self.lifecycle.on_attempt_lost(record, index, why)
+                    self.lifecycle.on_attempt_lost(record, index, reason)
 
     def check(self) -> None:
         """Assert that only clusters unknown to some broker are closed."""

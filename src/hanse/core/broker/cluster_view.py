@@ -43,8 +43,8 @@ BEHIND_MAX: Final = 3
 WARY_TIME: Final = 60 * MINUTE
 """Time for which a broker remembers that a warden refused a claim."""
 
-_NO_ROOM: Final = NodeColumns([], checked=False)
-_NO_TABLE: Final = AttributeIndex([])
+_EMPTY_COLUMNS: Final = NodeColumns([], checked=False)
+_EMPTY_INDEX: Final = AttributeIndex([])
 _NO_NODES: Final = empty_mask(0)
 """Values of a cluster of which nothing is known; they never change."""
 
@@ -85,15 +85,15 @@ class ViewState(msgspec.Struct, gc=False, rename={"beats_behind": "behind"}):
 class CompiledViewShape:
     """Shape compiled for one cluster, as a broker sees it."""
 
-    __slots__ = ("ask", "ever", "failed_at", "mask", "own")
+    __slots__ = ("ask", "can_ever_fit", "failed_at", "mask", "own_mask")
 
-    def __init__(self, ask: Vector | None, mask: MaskWords, own: MaskWords) -> None:
+    def __init__(self, ask: Vector | None, mask: MaskWords, own_mask: MaskWords) -> None:
         self.ask = ask
         """Ask in column order; None if the shape cannot run there."""
         self.mask = mask
         """Nodes that could take one task when empty."""
-        self.ever = not is_empty(mask)
-        self.own = own
+        self.can_ever_fit = not is_empty(mask)
+        self.own_mask = own_mask
         """Nodes of ``mask`` in this broker's own share."""
         self.failed_at = NO_CHECKPOINT
         """Checkpoint of the view's gains at which the last search in ``mask`` found no room."""
@@ -111,13 +111,13 @@ class ClusterView:
         """True if it may be used: not retired, and known to every broker (``broker.cluster_eligibility``)."""
         self.state = ViewState(free=[], rounds={}, least_round={}, claims={}, exhausted={})
         self.dimensions: Dimensions = ()
-        self.usable = _NO_ROOM
+        self.usable = _EMPTY_COLUMNS
         self.gains = CapacityGains()
-        self.attribute_index = _NO_TABLE
+        self.attribute_index = _EMPTY_INDEX
         self.pending: dict[int, list[int]] = {}
-        self.fresh: list[TaskBatch] = []
+        self.unsent_batches: list[TaskBatch] = []
         """Batches of this step: already pending, not yet in a claim."""
-        self.own: MaskWords = _NO_NODES
+        self.own_share: MaskWords = _NO_NODES
         self._unreserved: MaskWords = _NO_NODES
         self._compiled_shapes: dict[Shape, CompiledViewShape] = {}
         self._slots: dict[Shape, int] = {}
@@ -126,20 +126,20 @@ class ClusterView:
 
     # --- reports of the warden ------------------------------------------------------------------------------
 
-    def apply_snapshot(self, news: ClusterSnapshot) -> None:
+    def apply_snapshot(self, snapshot: ClusterSnapshot) -> None:
         """Replace the view by a snapshot."""
         view_state = self.state
-        if self._is_behind(news.epoch, news.version) and view_state.beats_behind < BEHIND_MAX:
+        if self._is_behind(snapshot.epoch, snapshot.version) and view_state.beats_behind < BEHIND_MAX:
             return
-        known, view_state.beats_behind = view_state.snapshot, 0
-        view_state.snapshot, view_state.version = news, news.version
+        previous, view_state.beats_behind = view_state.snapshot, 0
+        view_state.snapshot, view_state.version = snapshot, snapshot.version
         view_state.exhausted.clear()
-        if known is None or _layout(known) != _layout(news):
-            view_state.free = list(news.free)
-            self._lay_out(news)
+        if previous is None or _layout(previous) != _layout(snapshot):
+            view_state.free = list(snapshot.free)
+            self._lay_out(snapshot)
             self._refresh()
-        elif tuple(view_state.free) != news.free:
-            for node, free in enumerate(news.free):
+        elif tuple(view_state.free) != snapshot.free:
+            for node, free in enumerate(snapshot.free):
                 if free != view_state.free[node]:
                     self._confirm(node, free)
 
@@ -156,16 +156,16 @@ class ClusterView:
             view_state.beats_behind = view_state.beats_behind + 1 if self._is_behind(epoch, version) else 0
         return view_state.beats_behind >= BEHIND_MAX
 
-    def _lay_out(self, news: ClusterSnapshot) -> None:
-        self.dimensions = news.dimensions
-        self.usable = NodeColumns(news.capacity, checked=False)
-        self.attribute_index = attribute_index_of(news.attributes)
-        nodes = len(news.capacity)
-        self._unreserved = full_mask(nodes) & ~mask_of(news.reserve, nodes)
-        share = news.partitions.index(self.broker) if self.broker in news.partitions else 0
-        count = max(1, len(news.partitions))
-        self.own = mask_of(range(nodes * share // count, nodes * (share + 1) // count), nodes)
-        self.median_cpu = sorted(vector[0] for vector in news.capacity)[nodes // 2] if nodes else 0
+    def _lay_out(self, snapshot: ClusterSnapshot) -> None:
+        self.dimensions = snapshot.dimensions
+        self.usable = NodeColumns(snapshot.capacity, checked=False)
+        self.attribute_index = attribute_index_of(snapshot.attributes)
+        nodes = len(snapshot.capacity)
+        self._unreserved = full_mask(nodes) & ~mask_of(snapshot.reserve, nodes)
+        share = snapshot.partitions.index(self.broker) if self.broker in snapshot.partitions else 0
+        count = max(1, len(snapshot.partitions))
+        self.own_share = mask_of(range(nodes * share // count, nodes * (share + 1) // count), nodes)
+        self.median_cpu = sorted(vector[0] for vector in snapshot.capacity)[nodes // 2] if nodes else 0
         self._compiled_shapes.clear()
         self._slots.clear()
 
@@ -175,41 +175,41 @@ class ClusterView:
             self.usable.set_free(node, free)
         self.gains.forget()
         claims, self.pending = self.state.claims, {}
-        for batches in (*claims.values(), self.fresh):
+        for batches in (*claims.values(), self.unsent_batches):
             for batch in batches:
                 self._debit(batch)
 
-    def apply_delta(self, news: Delta) -> bool:
+    def apply_delta(self, delta: Delta) -> bool:
         """Apply final states of nodes; return False if there is a gap, so that a snapshot is needed."""
         view_state = self.state
         if (
             view_state.snapshot is None
-            or news.since > view_state.version
-            or news.epoch != view_state.snapshot.epoch
+            or delta.since > view_state.version
+            or delta.epoch != view_state.snapshot.epoch
         ):
             # An earlier epoch is old; in a later epoch the warden may have other nodes.
-            return view_state.snapshot is not None and news.epoch < view_state.snapshot.epoch
-        if news.version <= view_state.version:
+            return view_state.snapshot is not None and delta.epoch < view_state.snapshot.epoch
+        if delta.version <= view_state.version:
             return True
-        view_state.version = news.version
-        better = False
-        for node, free in zip(news.nodes, news.free, strict=True):
+        view_state.version = delta.version
+        has_gained = False
+        for node, free in zip(delta.nodes, delta.free, strict=True):
             if self._confirm(node, free):
-                better = True
-        if better:
+                has_gained = True
+        if has_gained:
             view_state.exhausted.clear()
         return True
 
     def _confirm(self, node: int, free: Vector) -> bool:
         """Set the confirmed capacity of a node; True if any amount is larger than before."""
         known = self.state.free
-        better = any(map(gt, free, known[node]))
-        if better:
+        has_gained = any(map(gt, free, known[node]))
+        if has_gained:
             self.gains.add(node)
         known[node] = free
         pending = self.pending.get(node)
         self.usable.set_free(node, free if pending is None else tuple(map(sub, free, pending)))
-        return better
+        return has_gained
 
     # --- own claims ----------------------------------------------------------------------------------------
 
@@ -245,7 +245,7 @@ class ClusterView:
     def reserve(self, batch: TaskBatch) -> None:
         """Reserve a batch for the claim at the end of this step: reports handled in the same step must find
         it pending. The placer has debited its room."""
-        self.fresh.append(batch)
+        self.unsent_batches.append(batch)
         self._add_all(batch, 1)
 
     def propose(self, batches: list[TaskBatch]) -> int:
@@ -255,7 +255,7 @@ class ClusterView:
         fast = [batch for batch in batches if not batch.lease]
         if fast:  # bindings are answered only when they fail
             self.state.claims[number] = fast
-        self.fresh.clear()
+        self.unsent_batches.clear()
         return number
 
     def resolve_claim(self, number: int) -> list[TaskBatch]:
@@ -266,14 +266,16 @@ class ClusterView:
         return batches
 
     def find_renewable(
-        self, shards: tuple[ShardId, ...], told: tuple[tuple[ShardId, int], ...]
+        self, shards: tuple[ShardId, ...], proposed_rounds: tuple[tuple[ShardId, int], ...]
     ) -> tuple[ShardId, ...]:
         """Return the shards with a renewable lease, by the lease rounds of the newest heartbeat. A warden
         that was restored from an older copy may report a round that has ended or was given up; the broker
         lets those leases expire until the warden reaches a new round."""
         rounds, least = self.state.rounds, self.state.least_round
-        past = [name for name, number in told if number < max(rounds.get(name, 0), least.get(name, 0))]
-        return tuple([name for name in shards if name not in past]) if past else shards
+        old_shards = [
+            name for name, number in proposed_rounds if number < max(rounds.get(name, 0), least.get(name, 0))
+        ]
+        return tuple([name for name in shards if name not in old_shards]) if old_shards else shards
 
     def abandon_claims(self) -> None:
         """Resolve all unanswered claims: no reply will come."""
@@ -300,7 +302,7 @@ class ClusterView:
         mask = self.attribute_index.compile(shape.where) & find_large_enough(self.usable, ask)
         if not shape.latency:
             mask &= self._unreserved
-        return CompiledViewShape(ask, mask, mask & self.own)
+        return CompiledViewShape(ask, mask, mask & self.own_share)
 
     def allows(self, shape: Shape) -> bool:
         """True if the cluster has all resources that a shape asks for, and its job may use the cluster."""
@@ -309,12 +311,12 @@ class ClusterView:
     def is_futile(self, shape: Shape) -> bool:
         """True if there is certainly no room for a shape: a search found none, and no node of use has
         gained."""
-        fit = self.compile_shape(shape)
-        return fit.failed_at >= 0 and self.gains.is_futile(fit, self.usable)
+        compiled = self.compile_shape(shape)
+        return compiled.failed_at >= 0 and self.gains.is_futile(compiled, self.usable)
 
     def can_ever_hold(self, shape: Shape) -> bool:
         """True if the empty cluster could hold a task of a shape."""
-        return self.compile_shape(shape).ever
+        return self.compile_shape(shape).can_ever_fit
 
     def count_slots(self, shape: Shape) -> int:
         """Count the tasks of a shape that the empty cluster could hold."""
@@ -330,8 +332,8 @@ class ClusterView:
     def _count(self, shape: Shape, columns: Column) -> int:
         """Count the tasks of a shape that fit into these columns. A node with a negative amount holds
         none."""
-        fit = self.compile_shape(shape)
-        ask = fit.ask
+        compiled = self.compile_shape(shape)
+        ask = compiled.ask
         if ask is None:
             return 0
         if self.usable.nodes <= SMALL_NODES:  # NumPy's calls would cost more than the work
@@ -339,12 +341,12 @@ class ClusterView:
             each: list[int] = [
                 min([room[row] // amount for row, amount in asked])
                 for node, room in enumerate(columns.T.tolist())
-                if has_bit(fit.mask, node) and min(room) >= 0
+                if has_bit(compiled.mask, node) and min(room) >= 0
             ]
             total, nodes = sum(each), len(each) - each.count(0)
         else:
             per_node = np.min([columns[row] // amount for row, amount in enumerate(ask) if amount], axis=0)
-            per_node = per_node[mask_flags(fit.mask, self.usable.nodes) & (columns.min(axis=0) >= 0)]
+            per_node = per_node[mask_flags(compiled.mask, self.usable.nodes) & (columns.min(axis=0) >= 0)]
             total, nodes = int(per_node.sum()), int(np.count_nonzero(per_node))
         if shape.is_single_per_cluster:
             return min(1, total)
@@ -376,6 +378,12 @@ class ClusterView:
             self._refresh()
 
 
-def _layout(news: ClusterSnapshot) -> tuple[object, ...]:
+def _layout(snapshot: ClusterSnapshot) -> tuple[object, ...]:
     """Return the fields of a snapshot that change only when the cluster changes."""
-    return (news.dimensions, news.capacity, news.attributes, news.reserve, news.partitions)
+    return (
+        snapshot.dimensions,
+        snapshot.capacity,
+        snapshot.attributes,
+        snapshot.reserve,
+        snapshot.partitions,
+    )

@@ -41,22 +41,24 @@ class BrokerContext:
         self.marks[name] = self.marks.get(name, 0) + 1
 
     def record_decision(
-        self, record: JobRecord, group: int, answered: DecisionKind, tasks: int, reason: str,
+        self, record: JobRecord, group: int, kind: DecisionKind, tasks: int, reason: str,
         considered: list[tuple[str, int]] | None = None,
     ) -> None:  # fmt: skip
         """Record a decision, unless it repeats the last one of the group. ``considered``: clusters searched,
         and the number of tasks that got room in each."""
         if not self.config.decisions:
             return
-        told = answered + ":" + reason
-        if record.last_decision[group] == told:
+        summary = kind + ":" + reason
+        if record.last_decision[group] == summary:
             return
-        record.last_decision[group] = told
-        looked = tuple(
+        record.last_decision[group] = summary
+        considered_clusters = tuple(
             [
                 ConsideredCluster(name, got, "room in view" if got else "no room in view")
                 for name, got in considered or ()
             ]
         )
-        decision = Decision(self.now, self.config.name, record.id, group, answered, tasks, reason, looked)
+        decision = Decision(
+            self.now, self.config.name, record.id, group, kind, tasks, reason, considered_clusters
+        )
         self.effects.append(RecordDecision(decision))

@@ -64,8 +64,8 @@ class DemandPublisher:
     @property
     def is_outdated(self) -> bool:
         """True if demand was sent to some warden although nothing waits."""
-        for told in self.published:  # noqa: SIM110  with every heartbeat: any() is slower
-            if told.lines:
+        for published in self.published:  # noqa: SIM110  with every heartbeat: any() is slower
+            if published.lines:
                 return True
         return False
 
@@ -81,16 +81,16 @@ class DemandPublisher:
         """Stop sending demand to a cluster for one heartbeat, after it refused a task that still holds room
         there: it would grant the same room to the same task and refuse it again, as fast as the network
         allows."""
-        told = self.published[cluster]
-        told.is_stale, told.quiet_until = True, self.context.now + self.context.timings.beat
+        published = self.published[cluster]
+        published.is_stale, published.quiet_until = True, self.context.now + self.context.timings.beat
 
     def on_grant(self, cluster: int, line: int) -> None:
         """Lower the published count of a line by one, as the grant lowers the warden's count."""
-        told = self.published[cluster]
-        told.lines = tuple(
+        published = self.published[cluster]
+        published.lines = tuple(
             [
                 msgspec.structs.replace(entry, count=entry.count - 1) if entry.line == line else entry
-                for entry in told.lines
+                for entry in published.lines
             ]
         )
 
@@ -101,14 +101,14 @@ class DemandPublisher:
         for number in touched:
             line = context.queue.lines.get(number)
             head = context.queue.head(number, context.jobs) if line is not None and line.count else None
-            told = self.best.get(number)
+            previous = self.best.get(number)
             if head is None:
-                if told is not None:
+                if previous is not None:
                     del self.best[number]
                     improved = True
             else:
                 key, job = self.best[number] = (head[0], head[1].id)
-                improved = improved or told is None or (key < told[0] and job != told[1])
+                improved = improved or previous is None or (key < previous[0] and job != previous[1])
         return improved
 
     def waiting(self) -> WaitingLines:
@@ -162,44 +162,50 @@ class DemandPublisher:
         return False
 
     def _send_demand(self, view: ClusterView, waiting: WaitingLines, force: bool) -> None:
-        told = self.published[view.index]
+        published = self.published[view.index]
         if not view.is_open:
             return
         if self.context.links.is_crowded(view.name):
-            told.is_stale = True  # repeated with a heartbeat when the warden has caught up
+            published.is_stale = True  # repeated with a heartbeat when the warden has caught up
             return
-        if self.context.now < told.quiet_until and not force:
+        if self.context.now < published.quiet_until and not force:
             return
         lines = self.demand_for(view, waiting)
-        if force or lines != told.lines:
-            told.lines, told.is_stale = lines, False
+        if force or lines != published.lines:
+            published.lines, published.is_stale = lines, False
             self.context.links.send(self.context.effects, self.context.now, view.name, Demand(lines))
 
     def _send_claims(
-        self, view: ClusterView, waiting: WaitingLines, lots: list[TaskBatch], releases: tuple[int, ...]
+        self,
+        view: ClusterView,
+        waiting: WaitingLines,
+        task_batches: list[TaskBatch],
+        releases: tuple[int, ...],
     ) -> None:
-        told = self.published[view.index]
+        published = self.published[view.index]
         demand: tuple[DemandLine, ...] | None = self.demand_for(view, waiting)
-        if demand == told.lines or (
-            demand and told.is_stale
+        if demand == published.lines or (
+            demand and published.is_stale
         ):  # stale: sent with the next heartbeat, or the grant comes back at once
             demand = None
         else:
-            told.lines = demand or ()
+            published.lines = demand or ()
         batches: list[list[TaskBatch]] = [[]]
         size = weight = 0
-        for lot in lots:
-            payload = len(lot.template.payload)
-            if size and (size + len(lot.tasks) > CLAIM_TASKS_MAX or weight + payload > MESSAGE_BYTES_MAX):
+        for task_batch in task_batches:
+            payload = len(task_batch.template.payload)
+            if size and (
+                size + len(task_batch.tasks) > CLAIM_TASKS_MAX or weight + payload > MESSAGE_BYTES_MAX
+            ):
                 batches.append([])
                 size = weight = 0
-            batches[-1].append(lot)
-            size += len(lot.tasks)
+            batches[-1].append(task_batch)
+            size += len(task_batch.tasks)
             weight += payload
         for batch in batches:
             last = batch is batches[-1]
             number = view.propose(batch)
-            shards = dict.fromkeys(lot.template.shard for lot in batch)
+            shards = dict.fromkeys(task_batch.template.shard for task_batch in batch)
             rounds = tuple((shard, view.state.rounds.get(shard, 0)) for shard in shards)
             claim = Claim(
                 number,

@@ -58,17 +58,17 @@ class EndAcks:
             self.state.due = NEVER
         return tuple(waiting)
 
-    def tick(self, out: list[Effect], now: int) -> None:
+    def tick(self, effects: list[Effect], now: int) -> None:
         """Send what no claim carried. A cluster with a crowded link is postponed."""
         state = self.state
         state.due = NEVER
-        late: dict[str, Entries] = {}
+        postponed: dict[str, Entries] = {}
         for cluster, waiting in state.entries.items():
             if self._links.is_crowded(cluster):
-                late[cluster] = waiting
+                postponed[cluster] = waiting
                 state.due = now + self._linger
                 continue
             for at in range(0, len(waiting), ACKS_PER_MESSAGE_MAX):
                 tasks, attempts = zip(*waiting[at : at + ACKS_PER_MESSAGE_MAX], strict=True)
-                self._links.send(out, now, cluster, AckEnds(tasks, attempts))
-        state.entries = late
+                self._links.send(effects, now, cluster, AckEnds(tasks, attempts))
+        state.entries = postponed

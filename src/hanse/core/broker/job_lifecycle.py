@@ -56,25 +56,25 @@ class JobLifecycle:
         self.large_cancellations = LargeCancellations(
             context.jobs, self._settle_run, self._release, context.config.slice_tasks
         )
-        self.withdrawing = AttemptWithdrawal(context, placement)
+        self.withdrawal = AttemptWithdrawal(context, placement)
         self.ended_jobs: dict[JobId, EndedJob] = {}
         self.clients: dict[str, JobId] = {}
         """Client ids of live and remembered jobs."""
         self.watchers: dict[JobId, list[str]] = {}
         """Own job -> peers to be told when it ends."""
-        self.unknown: dict[JobId, JobQuery] = {}
+        self.unknown_jobs: dict[JobId, JobQuery] = {}
         """Jobs of other brokers for which own jobs wait."""
         self.round = 0  # how often peers were asked about jobs
         self.deadlines: list[tuple[int, JobId]] = []
         self.tasks = 0
         """Tasks of live jobs."""
-        self.on_task_done: Callable[[JobRecord, int, int], None] = _ignore
+        self.on_task_done: Callable[[JobRecord, int, int], None] = _raise_not_connected
         """Callback with the attempt for every task that reached a terminal state: the shard publishes it."""
-        self.done_run: Callable[[JobRecord, int, int], None] = _ignore
+        self.on_tasks_done: Callable[[JobRecord, int, int], None] = _raise_not_connected
         """Callback for neighbours that never ran and ended alike: the first index, and the count."""
-        self.on_job_over: Callable[[JobRecord], None] = _ignore
+        self.on_job_over: Callable[[JobRecord], None] = _raise_not_connected
         """Callback for every job after its last task has ended."""
-        self.awaited: dict[JobId, None] = {}
+        self.awaited_jobs: dict[JobId, None] = {}
         """Jobs that live jobs wait for, and perhaps a few more; the end of any other job concerns none."""
 
     # --- beginning -----------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class JobLifecycle:
         if record.spec.client_id:
             self.clients[record.spec.client_id] = record.id
         for job in record.after:
-            self.awaited[job] = None
+            self.awaited_jobs[job] = None
 
     def begin(self, record: JobRecord) -> None:
         """Queue the runnable tasks of an admitted job."""
@@ -97,7 +97,7 @@ class JobLifecycle:
             self.deadlines.sort()
         for job in list(record.after):
             if not record.cancelled:
-                self._await(record, job)
+                self._wait_for_job(record, job)
         if record.cancelled or record.id not in context.jobs:
             return
         if not record.after:
@@ -107,7 +107,7 @@ class JobLifecycle:
                 count, why = record.unfinished[group], "waits for other jobs to succeed"
                 context.record_decision(record, group, DecisionKind.BLOCKED, count, why)
 
-    def _await(self, record: JobRecord, job: JobId) -> None:
+    def _wait_for_job(self, record: JobRecord, job: JobId) -> None:
         if job in self.context.jobs:
             return
         ended = self.ended_jobs.get(job)
@@ -119,7 +119,7 @@ class JobLifecycle:
     def ask_peers(self, job: JobId) -> None:
         """Ask every peer about a foreign job, in a new round: only replies to this round count."""
         self.round += 1
-        self.unknown[job] = JobQuery(self.round, [])
+        self.unknown_jobs[job] = JobQuery(self.round, [])
         for peer in self.context.membership.peers:
             if (
                 len(self.context.links.link(peer).unacked) < RESEND_MAX
@@ -131,14 +131,14 @@ class JobLifecycle:
 
     def repeat_questions(self) -> None:
         """Repeat, with every heartbeat, the questions for which a job still waits."""
-        for job in list(self.unknown):
-            if self._dependents(job):
+        for job in list(self.unknown_jobs):
+            if self._find_dependents(job):
                 self.ask_peers(job)
             else:
-                del self.unknown[job]
-                self.awaited.pop(job, None)
+                del self.unknown_jobs[job]
+                self.awaited_jobs.pop(job, None)
 
-    def on_watch_jobs(self, peer: str, message: WatchJobs, elsewhere: Callable[[JobId], bool]) -> None:
+    def on_watch_jobs(self, peer: str, message: WatchJobs, is_elsewhere: Callable[[JobId], bool]) -> None:
         """Answer a peer's question about jobs, or remember it."""
         for job in message.jobs:
             ended = self.ended_jobs.get(job)
@@ -151,37 +151,37 @@ class JobLifecycle:
                 self.context.links.send(
                     self.context.effects, self.context.now, peer, JobEnded(message.round, job, state)
                 )
-            elif not elsewhere(job):
+            elif not is_elsewhere(job):
                 self.context.links.send(
                     self.context.effects, self.context.now, peer, JobEnded(message.round, job, -1)
                 )
 
     def on_job_ended(self, peer: str, message: JobEnded) -> None:
         """Handle a peer's answer about a job."""
-        asked = self.unknown.get(message.job)
-        if asked is None:
+        query = self.unknown_jobs.get(message.job)
+        if query is None:
             return
         if message.state >= 0:
-            del self.unknown[message.job]
+            del self.unknown_jobs[message.job]
             self._tell_dependents(message.job, message.state == SUCCEEDED)
-        elif message.round == asked.round and peer not in asked.unknown_at:
-            asked.unknown_at.append(peer)
+        elif message.round == query.round and peer not in query.unknown_at:
+            query.unknown_at.append(peer)
             self._give_up_unknown(message.job)
 
     def _give_up_unknown(self, job: JobId) -> None:
-        if len(self.unknown[job].unknown_at) == len(self.context.membership.peers):
-            del self.unknown[job]
+        if len(self.unknown_jobs[job].unknown_at) == len(self.context.membership.peers):
+            del self.unknown_jobs[job]
             self.context.mark("broker.dependency_unknown")
             self._tell_dependents(job, False)
 
     def _tell_dependents(self, job: JobId, succeeded: bool) -> None:
-        for record in self._dependents(job):
+        for record in self._find_dependents(job):
             self._on_dependency_ended(record, job, succeeded)
-        self.awaited.pop(job, None)
+        self.awaited_jobs.pop(job, None)
 
-    def _dependents(self, job: JobId) -> list[JobRecord]:
+    def _find_dependents(self, job: JobId) -> list[JobRecord]:
         """Return the live jobs that wait for the end of a job, in order of arrival."""
-        if job not in self.awaited:
+        if job not in self.awaited_jobs:
             return []
         return [record for record in self.context.jobs.values() if job in record.after]
 
@@ -234,7 +234,7 @@ class JobLifecycle:
                 self._cancel_dependents(record, group, FAILED if FAILED in states else CANCELLED)
         for job in list(record.after):
             if not record.cancelled:
-                self._await(record, job)
+                self._wait_for_job(record, job)
         if record.id in self.context.jobs and not record.after and not record.cancelled:
             self._release(record)
         if record.spec.gang and record.waiting[0] and len(record.waiting[0]) < record.unfinished[0]:
@@ -328,16 +328,16 @@ class JobLifecycle:
         self.context.record_decision(record, record.group_of(index), DecisionKind.ENDED, 1, f"{LOST}{reason}")
         self._settle(record, index, FAILED)
 
-    def _requeue(self, record: JobRecord, index: int, answered: DecisionKind, reason: str) -> None:
+    def _requeue(self, record: JobRecord, index: int, kind: DecisionKind, reason: str) -> None:
         """Queue a task again, unless its job is ending or its gang has failed."""
         if is_ending(record):
             self._settle(record, index, CANCELLED)
             return
         group = record.group_of(index)
-        self.context.record_decision(record, group, answered, 1, reason)
+        self.context.record_decision(record, group, kind, 1, reason)
         self.placement.enqueue(record, group, [index])
         if record.spec.gang:
-            self._break_gang(record, answered is DecisionKind.RETRIED)
+            self._break_gang(record, kind is DecisionKind.RETRIED)
 
     def _break_gang(self, record: JobRecord, retried: bool = False) -> None:
         """Withdraw the rest of a gang of which one task must start again. ``retried``: that task has failed,
@@ -345,7 +345,7 @@ class JobLifecycle:
         for index, state in enumerate(record.state):
             if CLAIMED <= state <= RUNNING and index not in record.withdrawn:
                 self.context.mark("broker.broke_gang")
-                self.withdrawing.withdraw(record, index)
+                self.withdrawal.withdraw(record, index)
                 if retried:
                     record.regrouped[index] = record.attempt[index]
 
@@ -368,10 +368,10 @@ class JobLifecycle:
         elif record.waiting[group] and record.spec.gang:
             self.placement.enqueue(record, group, [])  # fewer are left to start together
         elif not record.unfinished[group] and record.tasks_left:
-            self._unlock(record, group)
-        self._progressed(record, group)
+            self._release_dependents(record, group)
+        self._on_group_progress(record, group)
 
-    def _progressed(self, record: JobRecord, group: int) -> bool:
+    def _on_group_progress(self, record: JobRecord, group: int) -> bool:
         """Handle ended tasks of a group; return whether the job is over with them."""
         if not record.unfinished[group]:
             self.placement.leave(record, group)
@@ -385,11 +385,11 @@ class JobLifecycle:
     def _settle_run(self, record: JobRecord, first: int, count: int) -> bool:
         """Cancel neighbours of one group that are in no queue; return whether the job is over."""
         group = cancel_columns(record, first, count)
-        self.done_run(record, first, count)
+        self.on_tasks_done(record, first, count)
         self._cancel_dependents(record, group, CANCELLED)
-        return self._progressed(record, group)
+        return self._on_group_progress(record, group)
 
-    def _unlock(self, record: JobRecord, group: int) -> None:
+    def _release_dependents(self, record: JobRecord, group: int) -> None:
         """Queue the groups that needed a group that has succeeded."""
         spec = record.spec
         first, count = first_task(record, group), spec.groups[group].count
@@ -407,33 +407,35 @@ class JobLifecycle:
             self._cancel_rest(record)
         ends = record.id in self.large_cancellations.unfinished  # then the dependents end in any case
         for first, behind in () if ends else dependents_of(record.spec, group):
-            if record.state.count(BLOCKED, first, behind) > self.large_cancellations.most:
-                self.large_cancellations.spoil(self.context.now, record)
+            if record.state.count(BLOCKED, first, behind) > self.large_cancellations.slice_tasks:
+                self.large_cancellations.end_later(self.context.now, record)
                 return
-            for at, count in find_stretches(record.state, self.large_cancellations.most, first, behind):
+            for at, count in find_stretches(
+                record.state, self.large_cancellations.slice_tasks, first, behind
+            ):
                 self._settle_run(record, at, count)
 
     def _cancel_rest(self, record: JobRecord) -> None:
-        large = record.cancelled and record.tasks_left > self.large_cancellations.most
+        large = record.cancelled and record.tasks_left > self.large_cancellations.slice_tasks
         for group in range(len(record.waiting)):
             waiting = self.placement.dequeue(record, group)
             for index in () if large else waiting:
                 self._settle(record, index, CANCELLED)
         for index in find_tasks(record.state, (CLAIMED, PLACED, RUNNING), len(record.state)):
-            self.withdrawing.withdraw(record, index)
+            self.withdrawal.withdraw(record, index)
 
     def cancel(self, record: JobRecord, reason: str) -> None:
         """Cancel a job: waiting tasks at once, running ones as soon as their warden has stopped them."""
         if record.cancelled:
             return
         record.cancelled, record.cancel_reason = True, reason
-        self.large_cancellations.keep_out(record.id)
+        self.large_cancellations.stop_queueing(record.id)
         record.after.clear()
         for group in range(len(record.spec.groups)):
             self.context.record_decision(
                 record, group, DecisionKind.ENDED, record.unfinished[group], f"cancelled: {reason}"
             )
-        large = record.tasks_left > self.large_cancellations.most
+        large = record.tasks_left > self.large_cancellations.slice_tasks
         self._cancel_rest(record)
         if large:
             self.large_cancellations.begin(self.context.now, record)
@@ -459,12 +461,12 @@ class JobLifecycle:
             oldest = next(iter(self.ended_jobs))
             self.clients.pop(self.ended_jobs.pop(oldest).client_id, None)
 
-    def forget_duplicate(self, record: JobRecord, known: JobId) -> None:
+    def forget_duplicate(self, record: JobRecord, known_job: JobId) -> None:
         """Drop a job that was never acknowledged and is elsewhere under another number. Later submissions
         with its client id get that number, as long as ended jobs are remembered."""
         self.release_job(record)
         self._remember(record.id, EndedJob(Outcome.CANCELLED, record.spec.client_id, is_published=True))
-        self.clients[record.spec.client_id] = known
+        self.clients[record.spec.client_id] = known_job
 
     def announce(self, job: JobId) -> None:
         """Tell the jobs that wait for a job, here and at peers, how it ended: its end is published."""
@@ -484,14 +486,14 @@ class JobLifecycle:
             ended = self.ended_jobs.get(job)
             if ended is not None and not ended.is_published:
                 del self.ended_jobs[job]
-            if self._dependents(job):
+            if self._find_dependents(job):
                 self.ask_peers(job)
 
     def check(self) -> None:
         """Assert that counts and lists match the live jobs."""
         jobs = self.context.jobs.values()
         assert self.tasks == sum(len(record.state) for record in jobs)
-        assert all(job in self.awaited for record in jobs for job in record.after), "a wait is forgotten"
+        assert all(job in self.awaited_jobs for record in jobs for job in record.after), "a wait is forgotten"
         self.large_cancellations.check()
 
     # --- time ----------------------------------------------------------------------------------------------
@@ -505,8 +507,8 @@ class JobLifecycle:
             if record is not None and record.admitted:
                 self.context.mark("broker.deadline_passed")
                 self.cancel(record, "its deadline has passed")
-        self.withdrawing.tick()
+        self.withdrawal.tick()
 
 
-def _ignore(*_: object) -> None:
+def _raise_not_connected(*_: object) -> None:
     raise AssertionError("ShardReplication must set this callback")

@@ -19,12 +19,12 @@ from hanse.model.messages import Outcome
 
 SLICE_PAUSE: Final = 20 * MILLISECOND
 """Time between two slices, for all other work."""
-QUEUED_EACH: Final = 64
+QUEUED_PER_ENDED: Final = 64
 """Tasks that are queued in the time that ending one task takes."""
-LOOKED_AT: Final = 8_192
+SCAN_TASKS: Final = 8_192
 """Tasks that are examined together in the search for waiting tasks."""
 
-_WAITS: Final = bytes(value in (BLOCKED, WAITING) for value in range(256))
+_IS_WAITING: Final = bytes(value in (BLOCKED, WAITING) for value in range(256))
 
 
 class EndedJob(msgspec.Struct, gc=False, rename={"is_published": "known"}):
@@ -46,11 +46,11 @@ class LargeCancellations:
         self._jobs = jobs
         self._settle = settle
         self._release = release
-        self.queued_most = QUEUED_EACH * most
+        self.queued_most = QUEUED_PER_ENDED * most
         """Tasks that one event queues."""
         self.unqueued: dict[JobId, None] = {}
         """Jobs with tasks to be queued. The lowest number goes first."""
-        self.most = most
+        self.slice_tasks = most
         """Tasks in a slice; a job with at most this many tasks left is ended at once."""
         self.on_begun: Callable[[JobRecord], None] = lambda _: None
         """Callback with a job at the start of a cancellation in several slices."""
@@ -69,7 +69,7 @@ class LargeCancellations:
             self.unfinished[record.id] = None
             self.step(now)
 
-    def spoil(self, now: int, record: JobRecord) -> None:
+    def end_later(self, now: int, record: JobRecord) -> None:
         """Schedule the end, in slices, of tasks that can never run because something they need has failed.
         The rest of the job continues."""
         self.unfinished[record.id] = None
@@ -86,24 +86,24 @@ class LargeCancellations:
         """End one slice, and queue one."""
         self.due = NEVER
         if self.unfinished:
-            self._end()
+            self._end_slice()
         if self.unqueued:
             job = min(self.unqueued)
             del self.unqueued[job]
             self._release(self._jobs[job])  # this may schedule the job again
         self.due = now + SLICE_PAUSE if self.unfinished or self.unqueued else NEVER
 
-    def _end(self) -> None:
+    def _end_slice(self) -> None:
         job = min(self.unfinished)
         record = self._jobs[job]
         if not self.is_held(record):
-            self.end(record, self.most)
+            self.end(record, self.slice_tasks)
             if not has_waiting_tasks(record):  # the last slice may have been full
                 self.drop(job)
 
     def end(self, record: JobRecord, most: int) -> None:
         """End at most ``most`` of the tasks that are in no queue and can never run."""
-        for first, behind in _doomed(record):
+        for first, behind in _unrunnable_spans(record):
             for at, count in find_stretches(record.state, most, first, behind):
                 most -= count
                 if self._settle(record, at, count):
@@ -112,9 +112,9 @@ class LargeCancellations:
     def drop(self, job: JobId) -> None:
         """Remove a job that has ended or belongs to another broker."""
         self.unfinished.pop(job, None)
-        self.keep_out(job)
+        self.stop_queueing(job)
 
-    def keep_out(self, job: JobId) -> None:
+    def stop_queueing(self, job: JobId) -> None:
         """Stop queueing tasks of a job."""
         self.unqueued.pop(job, None)
         if not self.unfinished and not self.unqueued:
@@ -149,10 +149,12 @@ def _find_unfinished(jobs: dict[JobId, JobRecord]) -> dict[JobId, None]:
 def has_waiting_tasks(record: JobRecord) -> bool:
     """True if a job has waiting tasks that can never run: it is cancelled, or something that they need has
     failed."""
-    return any(_first_waiting(record.state, first, behind) >= 0 for first, behind in _doomed(record))
+    return any(
+        _first_waiting(record.state, first, behind) >= 0 for first, behind in _unrunnable_spans(record)
+    )
 
 
-def _doomed(record: JobRecord) -> Iterator[tuple[int, int]]:
+def _unrunnable_spans(record: JobRecord) -> Iterator[tuple[int, int]]:
     """Yield spans of tasks that can never run if they wait: the first, the one behind the last. A cancelled
     job has one per group; otherwise one per group that needs a group with a failed or cancelled task."""
     groups = record.spec.groups
@@ -181,7 +183,7 @@ def find_stretches(
     behind = len(states) if behind is None else behind
     base, found = _first_waiting(states, first, behind), list[tuple[int, int]]()
     while most and 0 <= base < behind:
-        block = bytes(states[base : min(base + LOOKED_AT, behind)]).translate(_WAITS)
+        block = bytes(states[base : min(base + SCAN_TASKS, behind)]).translate(_IS_WAITING)
         at = block.find(1)
         while at >= 0 and most:
             stop = block.find(0, at)

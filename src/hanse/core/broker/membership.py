@@ -44,9 +44,11 @@ class Membership:
         """Start with no suspects: every peer gets a full ``suspect_after`` again."""
         self.epoch = epoch
         for peer in self.peers:
-            heard = self.known.setdefault(peer, KnownMember(0, 0, now))
-            heard.heard_at, heard.is_suspect = now, False
-            self._statuses[peer] = MemberStatus(peer, heard.epoch, heard.beat, heard.version)
+            known_member = self.known.setdefault(peer, KnownMember(0, 0, now))
+            known_member.heard_at, known_member.is_suspect = now, False
+            self._statuses[peer] = MemberStatus(
+                peer, known_member.epoch, known_member.beat, known_member.version
+            )
 
     def next_gossip(self, seed: int) -> tuple[tuple[str, ...], Gossip]:
         """Raise the own heartbeat; return the peers to tell now, and the message."""
@@ -64,29 +66,29 @@ class Membership:
         """Apply a peer's gossip. A later epoch outranks any heartbeat of an earlier one."""
         known = self.known
         for member in gossip.members:
-            heard = known.get(member.name)
-            if heard is None:
+            known_member = known.get(member.name)
+            if known_member is None:
                 continue
-            if member.epoch != heard.epoch:
-                if member.epoch < heard.epoch:
+            if member.epoch != known_member.epoch:
+                if member.epoch < known_member.epoch:
                     continue
-                heard.epoch = member.epoch
-            elif member.beat <= heard.beat:
+                known_member.epoch = member.epoch
+            elif member.beat <= known_member.beat:
                 continue
-            heard.beat, heard.heard_at = member.beat, now
-            if heard.version != member.version:
-                heard.version = member.version
-            if heard.is_suspect:
-                heard.is_suspect = False
+            known_member.beat, known_member.heard_at = member.beat, now
+            if known_member.version != member.version:
+                known_member.version = member.version
+            if known_member.is_suspect:
+                known_member.is_suspect = False
             self._statuses[member.name] = member
 
     def suspect_silent(self, now: int) -> list[str]:
         """Mark silent peers as suspects; return the new ones, in name order of the league."""
         fresh = []
         before = now - self.timings.suspect_after
-        for name, heard in self.known.items():
-            if heard.heard_at < before and not heard.is_suspect:
-                heard.is_suspect = True
+        for name, known_member in self.known.items():
+            if known_member.heard_at < before and not known_member.is_suspect:
+                known_member.is_suspect = True
                 fresh.append(name)
         return fresh
 
@@ -94,24 +96,24 @@ class Membership:
         """Return the version of the league file that every broker has at least."""
         if not self.peers:
             return self.version
-        heard = (self.known[peer].version if peer in self.known else 0 for peer in self.peers)
-        return min(map(max, heard, self._since))
+        versions = (self.known[peer].version if peer in self.known else 0 for peer in self.peers)
+        return min(map(max, versions, self._since))
 
     def is_alive(self, name: str) -> bool:
         """True if a peer is not suspected."""
-        heard = self.known.get(name)
-        return heard is not None and not heard.is_suspect
+        known_member = self.known.get(name)
+        return known_member is not None and not known_member.is_suspect
 
-    def restore(self, epoch: int, beat: int, heard: dict[str, KnownMember]) -> None:
+    def restore(self, epoch: int, beat: int, known_members: dict[str, KnownMember]) -> None:
         """Restore a dumped state."""
         self.epoch, self.beat = epoch, beat
-        self.known = {name: word for name, word in heard.items() if name in self.peers}
+        self.known = {name: member for name, member in known_members.items() if name in self.peers}
         self._statuses = self._make_statuses()
 
     def _make_statuses(self) -> dict[str, MemberStatus]:
         return {
-            name: MemberStatus(name, heard.epoch, heard.beat, heard.version)
-            for name, heard in self.known.items()
+            name: MemberStatus(name, known_member.epoch, known_member.beat, known_member.version)
+            for name, known_member in self.known.items()
         }
 
     def check(self) -> None:

@@ -31,7 +31,7 @@ STANDING_LEAST: Final = 200
 """Clusters with a lower standing are tried last."""
 EXPECTED_MAX: Final = 1_000_000
 """Batches that are expected to start."""
-BORROW_ROOM: Final = 4
+BORROW_FACTOR: Final = 4
 """Multiple of the needed room that a broker must see, after a recent refusal, to claim from others' shares.
 Several brokers may compete for scarce room, so it registers demand instead. Otherwise the needed room is
 enough."""
@@ -42,7 +42,7 @@ WARDENS_JUDGE: Final = "only the wardens can judge what it may run beside; they 
 NONE_OPEN: Final = "no cluster that it may use takes claims at the moment"
 DECISION_NO_ROOM: Final = f"{DecisionKind.WAITING}:{NO_ROOM_SEEN}"
 """Last decision of a group for which no view showed room."""
-DECISIONS_UNSEEN: Final = tuple(
+DECISIONS_WITHOUT_SEARCH: Final = tuple(
     [f"{DecisionKind.WAITING}:{why}" for why in (LITTLE_TO_BORROW, ASKED_FOR, WARDENS_JUDGE, NONE_OPEN)]
 )
 """Last decisions that stay true as long as no cluster can be searched."""
@@ -153,9 +153,9 @@ class BrokerPlacement:
                 self.enqueue(record, group, tasks)
                 self.place_line(record.lines[group])
 
-    def on_duration_stats_update(self, peer: str, news: DurationStatsUpdate) -> None:
+    def on_duration_stats_update(self, peer: str, update: DurationStatsUpdate) -> None:
         """Apply durations learned by a peer: waiting groups may get another size."""
-        self.resize(self.sizing.on_duration_stats_update(peer, news))
+        self.resize(self.sizing.on_duration_stats_update(peer, update))
 
     def on_advice_received(self, event: AdviceReceived) -> None:
         """Apply advice of the policy process: waiting groups may get another size."""
@@ -184,9 +184,9 @@ class BrokerPlacement:
         context = self.context
         line = context.queue.lines[number]
         shape = line.shape
-        after: Head | None = head
-        while after is not None:
-            _, record, group = after
+        next_head: Head | None = head
+        while next_head is not None:
+            _, record, group = next_head
             views = open_to.get(record.shard)
             if views is None:
                 views = [view for view in context.views if self.can_claim(view, record.shard)]
@@ -195,11 +195,11 @@ class BrokerPlacement:
                 views = []
             else:
                 views = [view for view in views if number not in view.state.exhausted and view.allows(shape)]
-            told = record.last_decision[group]
+            last_decision = record.last_decision[group]
             # Futility is cached, not state: it may save a search, but must not change a decision.
             if (
-                told == DECISION_NO_ROOM
-                or (told in DECISIONS_UNSEEN and not views)
+                last_decision == DECISION_NO_ROOM
+                or (last_decision in DECISIONS_WITHOUT_SEARCH and not views)
                 or not context.config.decisions
             ):
                 for view in views:
@@ -211,7 +211,7 @@ class BrokerPlacement:
                     return
             if not self._place_group(line, record, group, views):
                 return
-            after = context.queue.head(number, context.jobs)
+            next_head = context.queue.head(number, context.jobs)
 
     def place_all(self) -> None:
         """Try every line again, best key first, after views have improved."""
@@ -235,7 +235,7 @@ class BrokerPlacement:
                     break
                 found[view.name] = self._place_own(view, line, record, group)
             wary = any(self.context.now < view.state.wary_until for view in self.context.views)
-            enough = (BORROW_ROOM if wary else 1) * len(record.waiting[group])
+            enough = (BORROW_FACTOR if wary else 1) * len(record.waiting[group])
             if enough:
                 unused = {view.name: min(enough, view.count_free_slots(line.shape)) for view in ranked}
             if sum(unused.values()) < enough:
@@ -270,8 +270,10 @@ class BrokerPlacement:
         """Return why no cluster was searched for room."""
         if shape.affinity:
             return WARDENS_JUDGE
-        takers = [view for view in self.context.views if self.can_claim(view, shard) and view.allows(shape)]
-        return ASKED_FOR if takers else NONE_OPEN
+        open_views = [
+            view for view in self.context.views if self.can_claim(view, shard) and view.allows(shape)
+        ]
+        return ASKED_FOR if open_views else NONE_OPEN
 
     def _rank_views(self, record: JobRecord, views: list[ClusterView]) -> list[ClusterView]:
         """Order the clusters for the search: those in good standing first."""
@@ -306,10 +308,12 @@ class BrokerPlacement:
         vector = line.shape.ask.vector(view.dimensions)
         if vector is None or view.is_futile(line.shape):
             return 0
-        own, usable = view.compile_shape(line.shape).own, view.usable
+        own, usable = view.compile_shape(line.shape).own_mask, view.usable
         start = hash_numbers(self.context.seed, self.context.steps, view.index) % max(1, usable.nodes)
         count = len(record.waiting[group])
-        nodes = self.context.placer.place(usable, vector, own, start, count, 0, view.attribute_index.count)
+        nodes = self.context.placer.place(
+            usable, vector, own, start, count, 0, view.attribute_index.attribute_counts
+        )
         if nodes:
             self._claim(view, record, group, nodes, line.shape.ask)
         return len(nodes)
@@ -319,26 +323,26 @@ class BrokerPlacement:
         shape = line.shape
         if view.is_futile(shape):
             return 0
-        fit = view.compile_shape(shape)
+        compiled = view.compile_shape(shape)
         count = min(most, len(record.waiting[group]))
         start = hash_numbers(self.context.seed, self.context.steps, view.index) % max(1, view.usable.nodes)
         sizes = self.context.sizer.sizes_to_try(shape.ask, shape.ask_max) if shape.ask_max else (shape.ask,)
-        place, counts = self.context.placer.place, view.attribute_index.count
+        place, counts = self.context.placer.place, view.attribute_index.attribute_counts
         for size in sizes:
             vector = size.vector(view.dimensions)
             if vector is None:
                 continue
             nodes: list[int] = []
             if not shape.gang:
-                nodes = place(view.usable, vector, fit.own, start, count, 0, counts)
+                nodes = place(view.usable, vector, compiled.own_mask, start, count, 0, counts)
             if len(nodes) < count:
-                nodes += place(view.usable, vector, fit.mask, start, count - len(nodes), 0, counts)
+                nodes += place(view.usable, vector, compiled.mask, start, count - len(nodes), 0, counts)
             if len(nodes) == count or (size == shape.ask and nodes and not shape.gang):
                 self._claim(view, record, group, nodes, size)
                 return len(nodes)
             for node in nodes:
                 view.usable.credit(node, vector)
-        fit.failed_at = view.gains.checkpoint
+        compiled.failed_at = view.gains.checkpoint
         return 0
 
     def _claim(
@@ -431,12 +435,12 @@ class BrokerPlacement:
         head = self.context.queue.head(offer.line, self.context.jobs)
         return head is not None and head[0] > offer.rival_key
 
-    def use_spare_offers(self, answered: int = -1) -> None:
+    def use_spare_offers(self, answered_cluster: int = -1) -> None:
         """Use or release spare grants after claims to a cluster were answered, or after their time."""
         kept = []
         for cluster, offer, until in self.spare_offers:
             view = self.context.views[cluster]
-            if cluster == answered and self._bind(view, offer):
+            if cluster == answered_cluster and self._bind(view, offer):
                 self.touched_lines.setdefault(offer.line, None)
             elif self.context.now < until and view.state.claims:
                 kept.append((cluster, offer, until))
@@ -488,11 +492,11 @@ class BrokerPlacement:
     def restore(
         self,
         offers: list[tuple[int, Offer, int]],
-        spare: list[tuple[int, Offer, int]],
-        expected: list[ExpectedStart],
+        spare_offers: list[tuple[int, Offer, int]],
+        expected_starts: list[ExpectedStart],
     ) -> None:
         """Restore a dumped state."""
-        self.offers, self.spare_offers, self.expected_starts = offers, spare, expected
+        self.offers, self.spare_offers, self.expected_starts = offers, spare_offers, expected_starts
         self._templates.clear()
 
     def adjust_standing(self, view: ClusterView, good: bool) -> None:

@@ -113,7 +113,7 @@ class LinkSet:
         link = self.links.get(peer)
         return link is not None and len(link.unacked) * 2 > WINDOW_MAX
 
-    def send(self, out: list[Effect], now: int, peer: str, body: SequencedMessage) -> int:
+    def send(self, effects: list[Effect], now: int, peer: str, body: SequencedMessage) -> int:
         """Send a message that must arrive; return its number on the link."""
         link = self.links.get(peer) or self.link(peer)
         unacked = link.unacked
@@ -131,15 +131,15 @@ class LinkSet:
                 self.due = at
         if link.ack_at != NEVER:
             link.ack_at = NEVER
-        out.append(SendMessage(Envelope(self.name, peer, link.session, number, link.received, body)))
+        effects.append(SendMessage(Envelope(self.name, peer, link.session, number, link.received, body)))
         return number
 
-    def send_soft(self, out: list[Effect], peer: str, body: Message) -> None:
+    def send_soft(self, effects: list[Effect], peer: str, body: Message) -> None:
         """Send a message that may be lost."""
         link = self.links.get(peer) or self.link(peer)
         if link.ack_at != NEVER:  # a store costs several times as much as a load
             link.ack_at = NEVER
-        out.append(SendMessage(Envelope(self.name, peer, link.session, -link.sent, link.received, body)))
+        effects.append(SendMessage(Envelope(self.name, peer, link.session, -link.sent, link.received, body)))
 
     def receive(self, now: int, envelope: Envelope) -> list[Message]:
         """Return the bodies to handle now: none, that of the envelope, or several in order."""
@@ -168,7 +168,7 @@ class LinkSet:
                 link.ahead[seq] = envelope.body  # type: ignore[assignment]  # numbered bodies are sequenced ones
             return []
         link.received = seq
-        return self._in_turn(link, envelope.body) if link.ahead else [envelope.body]
+        return self._take_in_order(link, envelope.body) if link.ahead else [envelope.body]
 
     def _on_ack(self, link: Link, now: int, ack: int) -> None:
         """Remove everything up to ``ack``: the peer has taken it."""
@@ -182,7 +182,7 @@ class LinkSet:
         link.resend_at = now + after if unacked else NEVER
 
     @staticmethod
-    def _in_turn(link: Link, first: Message) -> list[Message]:
+    def _take_in_order(link: Link, first: Message) -> list[Message]:
         """Return a body that is next in order, and those kept that follow it."""
         bodies = [first]
         while link.ahead:
@@ -193,7 +193,7 @@ class LinkSet:
             bodies.append(body)
         return bodies
 
-    def tick(self, out: list[Effect], now: int) -> None:
+    def tick(self, effects: list[Effect], now: int) -> None:
         """Repeat what is overdue, and acknowledge what no message has acknowledged."""
         due = NEVER
         for link in self.links.values():
@@ -201,24 +201,24 @@ class LinkSet:
             if link.ack_at < at:
                 at = link.ack_at
             if at <= now:
-                at = self._catch_up(link, out, now)
+                at = self._catch_up(link, effects, now)
             if at < due:
                 due = at
         self.due = due
 
-    def _catch_up(self, link: Link, out: list[Effect], now: int) -> int:
+    def _catch_up(self, link: Link, effects: list[Effect], now: int) -> int:
         """Send what is overdue on a link; return when something is next due there."""
         if link.ack_at != NEVER:
             link.ack_at = NEVER
         if link.resend_at <= now:
             for number, body in list(link.unacked.items())[:RESEND_MAX]:
-                out.append(
+                effects.append(
                     SendMessage(Envelope(self.name, link.peer, link.session, number, link.received, body))
                 )
             link.resend_after = min(2 * link.resend_after, self.timings.resend_max)
             link.resend_at = now + link.resend_after
         else:
-            out.append(
+            effects.append(
                 SendMessage(Envelope(self.name, link.peer, link.session, -link.sent, link.received, Ack()))
             )
         return link.resend_at

@@ -41,7 +41,7 @@ from hanse.model.messages import (
 from hanse.model.messages.history_check import HistoryReply
 from hanse.model.resources import Resources
 
-NOTHING = Resources()
+NO_RESOURCES = Resources()
 SESSIONS_PER_EPOCH_BITS = 20
 """Sessions per start of a runner, as a power of two. It opens one per lost lease, and must restart after the
 last."""
@@ -90,19 +90,19 @@ class Runner:
         self._links = LinkSet(config.name, config.timings)
         self._session = 0
         self._is_confirmed = False
-        self._is_known = False
+        self._has_backend_report = False
         self._lease_until = 0
         self._beat_at = NEVER
         self._running: dict[tuple[TaskId, int], LiveAttempt] = {}
         self._ended: dict[tuple[TaskId, int], AttemptEnd] = {}
         self._withheld: dict[int, Resources] = {}
-        self._ending: dict[tuple[TaskId, int], None] = {}
+        self._lapsed_attempts: dict[tuple[TaskId, int], None] = {}
         """Attempts of lapsed shards that were killed and have not ended."""
-        self._held_until = 0
+        self._lease_held_until = 0
         """Time until which the lease is not renewed while there are such attempts."""
-        self._owed = 0
+        self._postponed_lease = 0
         """End of the lease that would have been renewed meanwhile."""
-        self._armed = NEVER
+        self._wake_at = NEVER
         self._effects: list[Effect] = []
 
     def handle(self, event: Event) -> list[Effect]:
@@ -121,8 +121,8 @@ class Runner:
         due = self._links.due
         if self._beat_at < due:  # noqa: PLR1730  hot: min() is slower
             due = self._beat_at
-        if now >= self._armed or due < self._armed:
-            self._armed = due
+        if now >= self._wake_at or due < self._wake_at:
+            self._wake_at = due
             if due < NEVER:
                 self._effects.append(WakeAt(due))
         return self._effects
@@ -143,32 +143,32 @@ class Runner:
             self._on_booted(event)
 
     def _on_booted(self, event: Booted) -> None:
-        self._armed = NEVER
+        self._wake_at = NEVER
         self._session = event.epoch << SESSIONS_PER_EPOCH_BITS
         self._links.reopen(self.config.warden, self._session)
-        self._is_confirmed = self._is_known = False
+        self._is_confirmed = self._has_backend_report = False
         self._running.clear()
         self._ended.clear()
         self._withheld.clear()
-        self._ending.clear()
-        self._lease_until = self._held_until = self._owed = 0
+        self._lapsed_attempts.clear()
+        self._lease_until = self._lease_held_until = self._postponed_lease = 0
         self._beat_at = NEVER
 
     def _on_backend_reported(self, now: int, event: BackendReported) -> None:
-        for task, attempt, shard, moves in event.running:
-            self._running[(task, attempt)] = LiveAttempt(shard, moves, is_started=True)
+        for task, attempt, shard, is_movable in event.running:
+            self._running[(task, attempt)] = LiveAttempt(shard, is_movable, is_started=True)
         for end in event.ended:
             self._ended[(end.task, end.attempt)] = end
         self._withheld.update(event.withheld)
         if event.running:
             self._mark("runner.tasks_outlived_it")
-        self._is_known = True
+        self._has_backend_report = True
         self._beat(now)
 
     def _on_capacity_withheld(self, now: int, event: CapacityWithheld) -> None:
         """Handle a change of the capacity that nodes withhold from the league."""
         for node, amount in event.withheld:
-            if amount == NOTHING:
+            if amount == NO_RESOURCES:
                 self._withheld.pop(node, None)
             else:
                 self._withheld[node] = amount
@@ -176,13 +176,13 @@ class Runner:
 
     def _on_message(self, now: int, body: Message) -> None:
         if type(body) is RunnerLease:
-            if body.session == self._session and self._is_known:
+            if body.session == self._session and self._has_backend_report:
                 self._end_lapsed(now, body.lapsed)
                 self._renew_lease(now, body.echo)
         elif type(body) is RunnerOrders:
             self._renew_lease(now, body.echo)
             self._on_runner_orders(now, body)
-        elif isinstance(body, Rejoin) and body.session == self._session and self._is_known:
+        elif isinstance(body, Rejoin) and body.session == self._session and self._has_backend_report:
             self._mark("runner.rejoined")
             self._session += 1
             self._links.reopen(self.config.warden, self._session)
@@ -216,11 +216,18 @@ class Runner:
             self._mark("runner.refused_without_lease")
             self._on_task_exited(now, AttemptEnd(start.task, start.attempt, Outcome.UNSTARTED))
             return
-        moves = start.unreachable is UnreachablePolicy.MOVE
-        self._running[key] = LiveAttempt(start.shard, moves)
+        is_movable = start.unreachable is UnreachablePolicy.MOVE
+        self._running[key] = LiveAttempt(start.shard, is_movable)
         self._effects.append(
             LaunchAttempt(
-                start.task, start.attempt, start.node, start.size, start.shard, moves, start.payload, until
+                start.task,
+                start.attempt,
+                start.node,
+                start.size,
+                start.shard,
+                is_movable,
+                start.payload,
+                until,
             )
         )
 
@@ -234,9 +241,9 @@ class Runner:
         """
         self._is_confirmed = True
         until = echo + self.config.timings.runner_lease
-        if self._ending and now < self._held_until:
+        if self._lapsed_attempts and now < self._lease_held_until:
             self._mark("runner.held_its_lease")
-            self._owed = max(self._owed, until)
+            self._postponed_lease = max(self._postponed_lease, until)
         elif until > self._lease_until:
             self._lease_until = until
             self._effects.append(ExtendWatchdog(until))
@@ -249,17 +256,17 @@ class Runner:
             if live.is_movable and live.shard in lapsed:
                 self._mark("runner.ended_lapsed_estate")
                 self._effects.append(KillAttempt(task, attempt, 0))
-                if (task, attempt) not in self._ending:
-                    self._ending[task, attempt] = None
+                if (task, attempt) not in self._lapsed_attempts:
+                    self._lapsed_attempts[task, attempt] = None
                     # After a restart the watchdog's lease is unknown, but it is not longer.
-                    self._held_until = self._lease_until or now + self.config.timings.runner_lease
+                    self._lease_held_until = self._lease_until or now + self.config.timings.runner_lease
 
     def _finish_lapsed(self, key: tuple[TaskId, int]) -> None:
         """Note the end of a lapsed attempt; after the last one, apply the postponed lease."""
-        del self._ending[key]
-        if not self._ending and self._owed > self._lease_until:
-            self._lease_until = self._owed
-            self._effects.append(ExtendWatchdog(self._owed))
+        del self._lapsed_attempts[key]
+        if not self._lapsed_attempts and self._postponed_lease > self._lease_until:
+            self._lease_until = self._postponed_lease
+            self._effects.append(ExtendWatchdog(self._postponed_lease))
 
     def _on_task_started(self, now: int, task: TaskId, attempt: int) -> None:
         self._report(now, ((task, attempt),), ())
@@ -271,23 +278,25 @@ class Runner:
         self, now: int, started: tuple[tuple[TaskId, int], ...], ended: tuple[AttemptEnd, ...]
     ) -> None:
         """Report new starts and ends to the warden, in one message."""
-        began = []
+        new_starts = []
         for key in started:
             live = self._running.get(key)
             if live is not None and not live.is_started:
                 live.is_started = True
-                began.append(key)
-        over = []
+                new_starts.append(key)
+        new_ends = []
         for end in ended:
             key = (end.task, end.attempt)
             self._running.pop(key, None)
-            if key in self._ending:
+            if key in self._lapsed_attempts:
                 self._finish_lapsed(key)
             if key not in self._ended:
                 self._ended[key] = end
-                over.append(end)
-        if began or over:
-            self._links.send(self._effects, now, self.config.warden, RunnerReport(tuple(began), tuple(over)))
+                new_ends.append(end)
+        if new_starts or new_ends:
+            self._links.send(
+                self._effects, now, self.config.warden, RunnerReport(tuple(new_starts), tuple(new_ends))
+            )
 
     def _beat(self, now: int) -> None:
         self._beat_at = now + self.config.timings.runner_beat
@@ -295,8 +304,8 @@ class Runner:
         if not self._is_confirmed:
             running, ended = tuple(self._running), tuple(self._ended.values())
             withheld = tuple(self._withheld.items())
-            hello = OpenSession(self._session, now, self.config.nodes, running, ended, withheld)
-            self._links.send_soft(self._effects, warden, hello)
+            message = OpenSession(self._session, now, self.config.nodes, running, ended, withheld)
+            self._links.send_soft(self._effects, warden, message)
         self._links.send_soft(self._effects, warden, RunnerHeartbeat(self._session, now))
 
     def answer_history_query(self, number: int) -> Envelope:
@@ -319,30 +328,34 @@ class Runner:
         state = RunnerState(
             self._session,
             self._is_confirmed,
-            self._is_known,
+            self._has_backend_report,
             self._lease_until,
             self._beat_at,
             list(self._running.items()),
             list(self._ended.values()),
             self._withheld,
-            list(self._ending),
-            self._held_until,
-            self._owed,
+            list(self._lapsed_attempts),
+            self._lease_held_until,
+            self._postponed_lease,
             self._links.links,
             self._links.due,
-            self._armed,
+            self._wake_at,
         )
         return _encode(state)
 
     def restore(self, state: bytes) -> None:
         """Replace the state by a dumped one."""
         saved = _decode(state)
-        self._session, self._is_confirmed, self._is_known = saved.session, saved.is_confirmed, saved.is_known
+        self._session, self._is_confirmed, self._has_backend_report = (
+            saved.session,
+            saved.is_confirmed,
+            saved.is_known,
+        )
         self._lease_until, self._beat_at = saved.lease_until, saved.beat_at
         self._running = dict(saved.running)
         self._ended = {(end.task, end.attempt): end for end in saved.ended}
         self._withheld = saved.withheld
-        self._ending = dict.fromkeys(saved.ending)
-        self._held_until, self._owed = saved.held_until, saved.owed
+        self._lapsed_attempts = dict.fromkeys(saved.ending)
+        self._lease_held_until, self._postponed_lease = saved.held_until, saved.owed
         self._links.restore(saved.links, saved.post_due)
-        self._armed = saved.armed
+        self._wake_at = saved.armed

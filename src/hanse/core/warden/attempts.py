@@ -62,10 +62,10 @@ class WardenAttempts:
         self.ledger, self.grants, self.sessions, self.ownership = ledger, grants, sessions, ownership
         self.linger = linger
         """Time for which starts wait to be reported together."""
-        self.news_at = NEVER
-        self.started: dict[str, list[tuple[TaskId, int, int]]] = {}
+        self.starts_due = NEVER
+        self.pending_starts: dict[str, list[tuple[TaskId, int, int]]] = {}
         """Starts to be reported, by owner."""
-        self.ended: dict[str, list[AttemptEnd]] = {}
+        self.pending_ends: dict[str, list[AttemptEnd]] = {}
         """Ends to be reported at the end of this step, by owner."""
         self.unacked_ends: dict[tuple[TaskId, int], tuple[ShardId, AttemptEnd]] = {}
         """Task and attempt -> shard and end, until the owner has the end safe."""
@@ -80,7 +80,7 @@ class WardenAttempts:
         """Return a shard's ends that its owner does not have safe."""
         return [end for name, end in self.unacked_ends.values() if name == shard]
 
-    def find_running(self, shard: ShardId) -> list[tuple[TaskId, int]]:
+    def find_running_attempts(self, shard: ShardId) -> list[tuple[TaskId, int]]:
         """Return a shard's attempts that run here."""
         runs = self.ledger.attempts.values()
         return [(run.task, run.attempt) for run in runs if run.template.shard == shard]
@@ -112,7 +112,7 @@ class WardenAttempts:
         ends = self.find_unacked_ends(shard)
         if ends:
             self._mark("warden.told_ends_again")
-            self.ended.setdefault(self.ownership.find_owner(shard), []).extend(ends)
+            self.pending_ends.setdefault(self.ownership.find_owner(shard), []).extend(ends)
 
     def stop(self, run: AttemptRecord, reason: str, grace: int) -> None:
         """Order the stop of an attempt, once."""
@@ -164,24 +164,24 @@ class WardenAttempts:
     def _on_started(self, now: int, run: AttemptRecord) -> None:
         run.state, run.since = RUNNING, now
         owner = self.ownership.find_owner(run.template.shard)
-        started = self.started.get(owner)
+        started = self.pending_starts.get(owner)
         if started is None:
-            started = self.started[owner] = []
+            started = self.pending_starts[owner] = []
         started.append((run.task, run.attempt, run.node))
-        if now + self.linger < self.news_at:  # noqa: PLR1730  hot: min() is slower
-            self.news_at = now + self.linger
+        if now + self.linger < self.starts_due:  # noqa: PLR1730  hot: min() is slower
+            self.starts_due = now + self.linger
 
     def _on_ended(self, now: int, runner: str, ends: tuple[AttemptEnd, ...]) -> None:
         """Handle attempts that have ended on a runner."""
         sessions, runs = self.sessions, self.ledger.attempts
         record = sessions.runners[runner]
         sessions.forget_later(now, record, [(end.task, end.attempt) for end in ends])
-        over: list[tuple[AttemptRecord, AttemptEnd]] = []
+        finished: list[tuple[AttemptRecord, AttemptEnd]] = []
         for end in ends:
             task = end.task
             if record.strays and sessions.remove_stray(runner, task, end.attempt):
-                self._record(over)
-                over = []
+                self._record_ends(finished)
+                finished = []
                 self.open_nodes(record)
             run = runs.get(task)
             if run is None or run.attempt != end.attempt or sessions.runner_of_node[run.node] != runner:
@@ -190,11 +190,11 @@ class WardenAttempts:
             del runs[task]
             outcome = end.outcome
             if outcome is Outcome.SUCCEEDED or outcome is Outcome.FAILED:
-                over.append((run, end))
+                finished.append((run, end))
             else:
-                self._record(over)
-                over = [(run, self._stop_outcome(runner, run, end))]
-        self._record(over)
+                self._record_ends(finished)
+                finished = [(run, self._stop_outcome(runner, run, end))]
+        self._record_ends(finished)
 
     def _stop_outcome(self, runner: str, run: AttemptRecord, end: AttemptEnd) -> AttemptEnd:
         """Replace the outcome of an attempt that was stopped or not started by its cause."""
@@ -206,26 +206,26 @@ class WardenAttempts:
             record = self.sessions.runners[runner]
             record.is_unsure = True
             for node in record.nodes:
-                self.ledger.set_up(node, False)
+                self.ledger.set_node_up(node, False)
         return end if outcome is end.outcome else msgspec.structs.replace(end, outcome=outcome)
 
-    def _end(self, run: AttemptRecord, outcome: Outcome, code: int) -> None:
+    def _end_attempt(self, run: AttemptRecord, outcome: Outcome, code: int) -> None:
         del self.ledger.attempts[run.task]
-        self._record([(run, AttemptEnd(run.task, run.attempt, outcome, code))])
+        self._record_ends([(run, AttemptEnd(run.task, run.attempt, outcome, code))])
 
-    def _record(self, over: list[tuple[AttemptRecord, AttemptEnd]]) -> None:
+    def _record_ends(self, finished: list[tuple[AttemptRecord, AttemptEnd]]) -> None:
         """Free the room of ended attempts, and keep their ends until the owner has them safe."""
-        if not over:
+        if not finished:
             return
-        self.grants.freed_nodes += self.ledger.return_capacity([run for run, _ in over])
+        self.grants.freed_nodes += self.ledger.return_capacity([run for run, _ in finished])
         shard: ShardId | None = None
-        told: list[AttemptEnd] = []
-        for run, end in over:
+        ends: list[AttemptEnd] = []
+        for run, end in finished:
             if run.template.shard != shard:
                 shard = run.template.shard
-                told = self.ended.setdefault(self.ownership.find_owner(shard), [])
+                ends = self.pending_ends.setdefault(self.ownership.find_owner(shard), [])
             self.unacked_ends[end.task, end.attempt] = (shard, end)
-            told.append(end)
+            ends.append(end)
 
     def on_ends_acked(self, ends: Iterable[tuple[TaskId, int]]) -> None:
         """Forget ends that are safe with their broker."""
@@ -236,47 +236,47 @@ class WardenAttempts:
         if full and not self.grants.is_full():
             self.grants.freed_nodes += range(self.ledger.nodes)
 
-    def send_updates(self, links: LinkSet, out: list[Effect], now: int) -> None:
+    def send_updates(self, links: LinkSet, effects: list[Effect], now: int) -> None:
         """Send starts and ends to the owners, and offers to the brokers that get room."""
         offers = self.grants.offers
-        for broker in list(self.ended):
+        for broker in list(self.pending_ends):
             if broker and links.is_crowded(broker):
                 self._mark("warden.news_held_back")  # all is sent when it is back
                 continue
-            ended = self.ended.pop(broker)
+            ended = self.pending_ends.pop(broker)
             if broker:
                 while len(ended) > ENDS_PER_MESSAGE_MAX:
-                    links.send(out, now, broker, TaskUpdates((), tuple(ended[:ENDS_PER_MESSAGE_MAX])))
+                    links.send(effects, now, broker, TaskUpdates((), tuple(ended[:ENDS_PER_MESSAGE_MAX])))
                     del ended[:ENDS_PER_MESSAGE_MAX]
-                started = tuple(self.started.pop(broker, ()))
+                started = tuple(self.pending_starts.pop(broker, ()))
                 links.send(
-                    out, now, broker, TaskUpdates(started, tuple(ended), tuple(offers.pop(broker, ())))
+                    effects, now, broker, TaskUpdates(started, tuple(ended), tuple(offers.pop(broker, ())))
                 )
         for broker, granted in offers.items():
-            links.send(out, now, broker, TaskUpdates((), (), tuple(granted)))
+            links.send(effects, now, broker, TaskUpdates((), (), tuple(granted)))
         offers.clear()
 
     def flush_starts(self) -> None:
         """Report the collected starts with this step."""
-        self.news_at = NEVER
-        for broker in list(self.started):
-            self.ended.setdefault(broker, [])
+        self.starts_due = NEVER
+        for broker in list(self.pending_starts):
+            self.pending_ends.setdefault(broker, [])
 
-    def on_open_session(self, links: LinkSet, now: int, runner: str, hello: OpenSession) -> None:
+    def on_open_session(self, links: LinkSet, now: int, runner: str, message: OpenSession) -> None:
         """Open a runner's session: compare what it has with the ledger."""
         record = self.sessions.runners.get(runner)
-        if record is None or hello.session <= record.session:
+        if record is None or message.session <= record.session:
             return
-        self.sessions.open_session(links, now, runner, hello)
-        there = dict(hello.running)
-        ended = {(end.task, end.attempt) for end in hello.ended}
-        if hello.ended:
-            self._on_ended(now, runner, hello.ended)
+        self.sessions.open_session(links, now, runner, message)
+        reported = dict(message.running)
+        ended = {(end.task, end.attempt) for end in message.ended}
+        if message.ended:
+            self._on_ended(now, runner, message.ended)
         for run in [
             run for run in self.ledger.attempts.values() if self.sessions.runner_of_node[run.node] == runner
         ]:
-            if there.get(run.task) == run.attempt:
-                del there[run.task]
+            if reported.get(run.task) == run.attempt:
+                del reported[run.task]
                 if run.state == ORDERED:
                     self._on_started(now, run)
                 if run.state == STOPPING:
@@ -284,8 +284,8 @@ class WardenAttempts:
             elif (run.task, run.attempt) not in ended:
                 self._lose_missing(run)
         free = [(node, Resources()) for node in record.nodes if node in self.ledger.withheld]
-        self._withhold(runner, [*free, *hello.withheld])
-        for task, attempt in there.items():
+        self._withhold(runner, [*free, *message.withheld])
+        for task, attempt in reported.items():
             self._mark("warden.stopped_stray")
             record.strays[task] = attempt
             self.sessions.orders_for(runner).stops.append(StopTask(task, attempt, 0))
@@ -295,13 +295,13 @@ class WardenAttempts:
         """Lose an attempt that its runner does not have. It may have started and vanished with its host, so
         it never runs again. Its result is unknown, also if a stop was ordered before."""
         self._mark("warden.run_vanished")
-        self._end(run, Outcome.LOST, 0)
+        self._end_attempt(run, Outcome.LOST, 0)
 
     def open_nodes(self, record: RunnerRecord) -> None:
         """Open a runner's nodes, if nothing prevents it."""
         if not record.is_lost and not record.is_unsure and not record.strays:
             for node in record.nodes:
-                self.ledger.set_up(node, True)
+                self.ledger.set_node_up(node, True)
                 self.grants.freed_nodes.append(node)
 
     def lose_runner(self, record: RunnerRecord) -> None:
@@ -310,6 +310,6 @@ class WardenAttempts:
         record.is_lost = True
         record.strays.clear()
         for node in record.nodes:
-            self.ledger.set_up(node, False)
+            self.ledger.set_node_up(node, False)
         for run in [run for run in self.ledger.attempts.values() if run.node in record.nodes]:
-            self._end(run, Outcome.LOST, 0)
+            self._end_attempt(run, Outcome.LOST, 0)

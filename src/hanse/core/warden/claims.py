@@ -70,7 +70,7 @@ class ClaimAcceptance:
                 self._mark("warden.refused_no_room")
                 reason = (
                     RefusalReason.NO_ROOM
-                    if self.ledger.compile_shape(batch.template.shape).ever_mask
+                    if self.ledger.compile_shape(batch.template.shape).can_ever_fit
                     else RefusalReason.NEVER_FITS
                 )
                 refused.append(
@@ -103,70 +103,88 @@ class ClaimAcceptance:
     def _find_nodes(self, batch: TaskBatch, tasks: list[TaskId]) -> list[int]:
         """Return a node for each task of a batch, debited, or -1. A gang gets all or nothing."""
         ledger = self.ledger
-        fit = ledger.compile_shape(batch.template.shape)
+        compiled = ledger.compile_shape(batch.template.shape)
         size = batch.size.vector(ledger.dimensions)
         none = [-1] * len(tasks)
-        if fit.ask is None or size is None:
+        if compiled.ask is None or size is None:
             return none
-        mask = ledger.apply_affinity(batch.template.shape, fit.mask) if fit.dynamic else fit.mask
+        mask = (
+            ledger.apply_affinity(batch.template.shape, compiled.mask) if compiled.dynamic else compiled.mask
+        )
         start = self.grants.next_start() % max(1, ledger.nodes)
         held = ledger.attempts
         here = [index for index, task in zip(batch.tasks, tasks, strict=True) if task in held]
         if batch.template.shape.gang:
             if here:
                 return none
-            nodes = pick(ledger.room, size, mask, start, len(tasks), FIRST, fit.max_per_node, None)
+            nodes = pick(ledger.room, size, mask, start, len(tasks), FIRST, compiled.max_per_node, None)
             if len(nodes) == len(tasks):
                 return nodes
             for node in nodes:
                 ledger.room.credit(node, size)
             return none
-        if here or (fit.max_per_node and batch.template.shape.is_single_per_cluster):
+        if here or (compiled.max_per_node and batch.template.shape.is_single_per_cluster):
             return self._find_nodes_one_by_one(batch, size, here)
-        return settle(ledger.room, size, mask, batch.nodes, start, fit.max_per_node)
+        return settle(ledger.room, size, mask, batch.nodes, start, compiled.max_per_node)
 
     def _find_nodes_one_by_one(self, batch: TaskBatch, size: Vector, here: list[int]) -> list[int]:
         """Find nodes where tasks still hold room here, or where only one may be in the cluster: rare
         cases."""
         ledger = self.ledger
-        fit = ledger.compile_shape(batch.template.shape)
+        compiled = ledger.compile_shape(batch.template.shape)
         places = []
         full = False
         for index, proposed in zip(batch.tasks, batch.nodes, strict=True):
             node = -1
             if index not in here and not full:
-                mask = ledger.apply_affinity(batch.template.shape, fit.mask) if fit.dynamic else fit.mask
+                mask = (
+                    ledger.apply_affinity(batch.template.shape, compiled.mask)
+                    if compiled.dynamic
+                    else compiled.mask
+                )
                 node = settle(ledger.room, size, mask, [proposed], 0, 0)[0]
                 full = node >= 0 and batch.template.shape.is_single_per_cluster
             places.append(node)
         return places
 
     def _bind(self, now: int, batch: TaskBatch, lease: Lease, refused: list[RefusedTask]) -> None:
-        fit = self.ledger.compile_shape(lease.shape)
-        assert fit.ask is not None
+        compiled = self.ledger.compile_shape(lease.shape)
+        assert compiled.ask is not None
         nodes = list(lease.nodes)
-        mask = self.ledger.apply_affinity(batch.template.shape, fit.static) if fit.dynamic else None
+        mask = (
+            self.ledger.apply_affinity(batch.template.shape, compiled.static_mask)
+            if compiled.dynamic
+            else None
+        )
         base = batch.job << INDEX_BITS
         tasks = [TaskId(base | index) for index in batch.tasks]
         busy = any(task in self.ledger.attempts for task in tasks)
-        apart = mask is not None and (
+        violates_affinity = mask is not None and (
             not all(has_bit(mask, node) for node in nodes)
             or (batch.template.shape.is_single_per_cluster and len(batch.tasks) > 1)
         )
         closed = not all(map(self.ledger.is_open, nodes))  # drained or lost since the grant
-        if busy or apart or closed or len(tasks) > len(nodes) or batch.template.shape != lease.shape:
+        if (
+            busy
+            or violates_affinity
+            or closed
+            or len(tasks) > len(nodes)
+            or batch.template.shape != lease.shape
+        ):
             self._mark("warden.refused_bind")
             refused += self.refuse(batch, RefusalReason.HELD if busy else RefusalReason.NO_ROOM)
-            self._return_capacity(nodes, fit.ask)
+            self._return_capacity(nodes, compiled.ask)
             return
         ask = batch.template.shape.ask
         if batch.size == ask:
-            self._start_tasks(now, batch.template, (tasks, batch.attempts, nodes[: len(tasks)]), ask, fit.ask)
+            self._start_tasks(
+                now, batch.template, (tasks, batch.attempts, nodes[: len(tasks)]), ask, compiled.ask
+            )
         else:
             for task, attempt, node in zip(tasks, batch.attempts, nodes, strict=False):
-                size, amount = self._enlarge(batch, node, fit.ask)
+                size, amount = self._enlarge(batch, node, compiled.ask)
                 self._start_tasks(now, batch.template, ([task], [attempt], [node]), size, amount)
-        self._return_capacity(nodes[len(tasks) :], fit.ask)
+        self._return_capacity(nodes[len(tasks) :], compiled.ask)
 
     def _enlarge(self, batch: TaskBatch, node: int, least: Vector) -> tuple[Resources, Vector]:
         """Return the larger size of a bound elastic task if its node has room for it, else the minimum."""

@@ -36,7 +36,7 @@ class DemandTable:
 
     def __init__(self) -> None:
         self.entries: list[DemandEntry] = []
-        self._of: dict[str, list[DemandEntry]] = {}
+        self._by_broker: dict[str, list[DemandEntry]] = {}
         """Entries by broker, best first."""
 
     def replace(self, broker: str, lines: tuple[DemandLine, ...]) -> list[DemandEntry]:
@@ -49,33 +49,33 @@ class DemandTable:
             return known
         fresh = [DemandEntry(broker, d.line, d.shape, d.key, d.count, d.hold) for d in lines]
         fresh.sort(key=_rank)
-        self._of[broker] = fresh
-        self.entries = sorted(chain.from_iterable(self._of.values()), key=_rank)
+        self._by_broker[broker] = fresh
+        self.entries = sorted(chain.from_iterable(self._by_broker.values()), key=_rank)
         return fresh
 
     def entries_of(self, broker: str) -> list[DemandEntry]:
         """Return a broker's entries, best first; read only."""
-        found = self._of.get(broker)
+        found = self._by_broker.get(broker)
         return found if found is not None else []
 
     def find(self, broker: str, line: int) -> DemandEntry | None:
         """Return a broker's entry by its line number."""
-        for entry in self._of.get(broker, ()):
+        for entry in self._by_broker.get(broker, ()):
             if entry.line == line:
                 return entry
         return None
 
     def restore(self, order: list[DemandEntry]) -> None:
         """Restore dumped entries."""
-        self.entries, self._of = order, {}
+        self.entries, self._by_broker = order, {}
         for entry in order:
-            self._of.setdefault(entry.broker, []).append(entry)
+            self._by_broker.setdefault(entry.broker, []).append(entry)
 
     def check(self) -> None:
         """Assert order and consistency."""
         ranks = [entry.rank() for entry in self.entries]
         assert ranks == sorted(ranks)
-        assert self.entries == sorted(chain.from_iterable(self._of.values()), key=_rank)
+        assert self.entries == sorted(chain.from_iterable(self._by_broker.values()), key=_rank)
 
 
 _rank = attrgetter("key", "broker", "line")

@@ -35,7 +35,7 @@ class Drains:
             self.active.append(
                 Drain(self._compact_nodes(nodes), event.requested_by, event.reason, event.at, event.until)
             )
-        self._set(nodes, event.drain)
+        self._set_draining(nodes, event.drain)
         return nodes
 
     def expire(self, now: int) -> Iterable[int]:
@@ -45,7 +45,7 @@ class Drains:
             if 0 < drain.until <= now:
                 opened += self._nodes_of(drain)
         self._forget(opened)
-        self._set(opened, False)
+        self._set_draining(opened, False)
         return opened
 
     def restore(self, kept: list[Drain]) -> None:
@@ -73,7 +73,7 @@ class Drains:
         named = sorted(node for drain in self.active for node in self._nodes_of(drain))
         assert named == mask_indices(self._ledger.draining, self._ledger.nodes)
 
-    def _set(self, nodes: Iterable[int], draining: bool) -> None:
+    def _set_draining(self, nodes: Iterable[int], draining: bool) -> None:
         for node in nodes:
             self._ledger.set_draining(node, draining)
         self._review()
@@ -97,10 +97,10 @@ class Drains:
 
     def _review(self) -> None:
         self.due = min((drain.until for drain in self.active if drain.until), default=NEVER)
-        told: list[Drain] = []
+        reported: list[Drain] = []
         left = DRAINED_NODES_REPORTED_MAX
         for drain in self.active:
-            if len(told) < DRAINS_REPORTED_MAX and len(drain.nodes) <= left:
-                told.append(drain)
+            if len(reported) < DRAINS_REPORTED_MAX and len(drain.nodes) <= left:
+                reported.append(drain)
                 left -= len(drain.nodes)
-        self.reported = tuple(told)
+        self.reported = tuple(reported)

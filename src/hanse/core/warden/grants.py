@@ -78,27 +78,31 @@ class Grants:
         for entry in self.demand.entries:
             if entry.count <= 0 or entry.broker in self.silent_brokers:
                 continue
-            fit = ledger.compile_shape(entry.shape)
+            compiled = ledger.compile_shape(entry.shape)
             if entry.shape.gang:
-                if not self._is_futile(entry, fit):
-                    self._serve_gang(now, entry, fit)
+                if not self._is_futile(entry, compiled):
+                    self._serve_gang(now, entry, compiled)
                     free = ledger.room.free_of(node)
                 continue
-            if fit.ask is None or any(map(lt, free, fit.ask)) or not self._is_admitted(entry, fit, node):
+            if (
+                compiled.ask is None
+                or any(map(lt, free, compiled.ask))
+                or not self._can_use_node(entry, compiled, node)
+            ):
                 continue
             while (
-                self._grant(now, entry, fit, [node])
-                and not fit.dynamic  # affinity is checked when it is bound
+                self._grant(now, entry, compiled, [node])
+                and not compiled.dynamic  # affinity is checked when it is bound
                 and entry.count > 0
-                and ledger.room.fits(node, fit.ask)
+                and ledger.room.fits(node, compiled.ask)
             ):
                 pass
             free = ledger.room.free_of(node)
 
-    def _is_admitted(self, entry: DemandEntry, fit: CompiledShape, node: int) -> bool:
-        mask = fit.whole if self.hold is not None and self._is_held_for(entry) else fit.mask
-        if fit.dynamic:
-            mask = self.ledger.affinity_search(entry.shape, fit, mask).mask
+    def _can_use_node(self, entry: DemandEntry, compiled: CompiledShape, node: int) -> bool:
+        mask = compiled.open_mask if self.hold is not None and self._is_held_for(entry) else compiled.mask
+        if compiled.dynamic:
+            mask = self.ledger.affinity_search(entry.shape, compiled, mask).mask
         return has_bit(mask, node)
 
     def _is_held_for(self, entry: DemandEntry) -> bool:
@@ -114,83 +118,85 @@ class Grants:
 
     def serve_affinity(self, now: int) -> None:
         """Serve entries with labels or affinities, after labelled attempts have come or gone."""
-        self.ledger.social = False
+        self.ledger.affinity_changed = False
         for entry in self.demand.entries:
             if (entry.shape.affinity or entry.shape.labels) and entry.broker not in self.silent_brokers:
                 self._serve(now, entry)
 
     def _serve(self, now: int, entry: DemandEntry) -> None:
-        fit = self.ledger.compile_shape(entry.shape)
-        if self._is_futile(entry, fit):
+        compiled = self.ledger.compile_shape(entry.shape)
+        if self._is_futile(entry, compiled):
             return
         if entry.shape.gang:
-            self._serve_gang(now, entry, fit)
+            self._serve_gang(now, entry, compiled)
             return
         count = min(entry.count, GRANTS_MAX, SLOTS_MAX - self.ledger.slots)
         if count > 0:
-            for node in self._find_nodes(entry, fit, count, self.next_start() % max(1, self.ledger.nodes)):
+            for node in self._find_nodes(
+                entry, compiled, count, self.next_start() % max(1, self.ledger.nodes)
+            ):
                 self.ledger.touched[node] = None
-                self._lease(now, entry, fit, [node])
+                self._create_lease(now, entry, compiled, [node])
 
-    def _serve_gang(self, now: int, entry: DemandEntry, fit: CompiledShape) -> None:
+    def _serve_gang(self, now: int, entry: DemandEntry, compiled: CompiledShape) -> None:
         if entry.count <= 0:
             return
         size = entry.shape.gang
         if self.ledger.slots + size > SLOTS_MAX:
             self._mark("warden.grants_full")
             return
-        nodes = self._find_nodes(entry, fit, size, 0)
+        nodes = self._find_nodes(entry, compiled, size, 0)
         if len(nodes) < size:
             for node in nodes:
-                self.ledger.room.credit(node, fit.ask or ())
+                self.ledger.room.credit(node, compiled.ask or ())
             return
         self.ledger.touched.update(dict.fromkeys(nodes))
         self._mark("warden.granted_gang")
-        self._lease(now, entry, fit, nodes)
+        self._create_lease(now, entry, compiled, nodes)
 
-    def _is_futile(self, entry: DemandEntry, fit: CompiledShape) -> bool:
+    def _is_futile(self, entry: DemandEntry, compiled: CompiledShape) -> bool:
         """True if there is certainly no room for an entry."""
-        if fit.ask is None:
+        if compiled.ask is None:
             return True
         if self.hold is not None and self._is_held_for(entry):
             return False
         ledger = self.ledger
-        if fit.failed_at >= 0 and ledger.gains.is_futile(fit, ledger.room):
+        if compiled.failed_at >= 0 and ledger.gains.is_futile(compiled, ledger.room):
             return True
-        if not fit.dynamic:
+        if not compiled.dynamic:
             return False
-        near = ledger.affinity_search(entry.shape, fit, fit.mask)
-        return near.failed_at >= 0 and ledger.gains.is_futile(near, ledger.room)
+        search = ledger.affinity_search(entry.shape, compiled, compiled.mask)
+        return search.failed_at >= 0 and ledger.gains.is_futile(search, ledger.room)
 
-    def _find_nodes(self, entry: DemandEntry, fit: CompiledShape, count: int, start: int) -> list[int]:
+    def _find_nodes(self, entry: DemandEntry, compiled: CompiledShape, count: int, start: int) -> list[int]:
         """Return nodes with room for up to ``count`` tasks of an entry, debited."""
         ledger = self.ledger
-        among = fit.whole if self.hold is not None and self._is_held_for(entry) else fit.mask
-        near = ledger.affinity_search(entry.shape, fit, among) if fit.dynamic else None
-        mask = among if near is None else near.mask
-        nodes = pick(ledger.room, fit.ask or (), mask, start, count, FIRST, fit.max_per_node, None)
-        if len(nodes) < count and not (nodes and fit.max_per_node):
-            if mask is fit.mask:
-                fit.failed_at = ledger.gains.checkpoint
-            elif near is not None:
-                near.failed_at = ledger.gains.checkpoint
+        among = compiled.open_mask if self.hold is not None and self._is_held_for(entry) else compiled.mask
+        search = ledger.affinity_search(entry.shape, compiled, among) if compiled.dynamic else None
+        mask = among if search is None else search.mask
+        nodes = pick(ledger.room, compiled.ask or (), mask, start, count, FIRST, compiled.max_per_node, None)
+        if len(nodes) < count and not (nodes and compiled.max_per_node):
+            if mask is compiled.mask:
+                compiled.failed_at = ledger.gains.checkpoint
+            elif search is not None:
+                search.failed_at = ledger.gains.checkpoint
         return nodes
 
-    def _grant(self, now: int, entry: DemandEntry, fit: CompiledShape, nodes: list[int]) -> bool:
-        if self.ledger.slots + len(nodes) > SLOTS_MAX or fit.ask is None:
+    def _grant(self, now: int, entry: DemandEntry, compiled: CompiledShape, nodes: list[int]) -> bool:
+        if self.ledger.slots + len(nodes) > SLOTS_MAX or compiled.ask is None:
             return False
         for node in nodes:
-            self.ledger.take(node, fit.ask)
-        self._lease(now, entry, fit, nodes)
+            self.ledger.take(node, compiled.ask)
+        self._create_lease(now, entry, compiled, nodes)
         return True
 
-    def _lease(self, now: int, entry: DemandEntry, fit: CompiledShape, nodes: list[int]) -> None:
+    def _create_lease(self, now: int, entry: DemandEntry, compiled: CompiledShape, nodes: list[int]) -> None:
         entry.count -= 1
         held = self._is_held_for(entry)
         if held:
             self._mark("warden.hold_served")
             self.release_hold()
-        lease = self.ledger.lease(
+        lease = self.ledger.create_lease(
             entry.broker, entry.line, nodes, entry.shape, now + self.timings.grant_lease
         )
         busy = len(self.ledger.attempts) * 1000 // max(1, self.ledger.nodes)
@@ -200,11 +206,11 @@ class Grants:
             tuple(nodes),
             score=1000 // (1 + entry.count),
             prior=1000 * 1000 // (1000 + busy),
-            rival_key=self._find_rival_key(entry, fit, nodes[0]) if len(nodes) == 1 and not held else (),
+            rival_key=self._find_rival_key(entry, compiled, nodes[0]) if len(nodes) == 1 and not held else (),
         )
         self.offers.setdefault(entry.broker, []).append(offer)
 
-    def _find_rival_key(self, entry: DemandEntry, given: CompiledShape, node: int) -> QueueKey:
+    def _find_rival_key(self, entry: DemandEntry, granted: CompiledShape, node: int) -> QueueKey:
         """Return the best key of another broker that could use the room granted on a node."""
         ledger = self.ledger
         room: Vector = ()
@@ -215,9 +221,13 @@ class Grants:
                 return other.key
             if other.shape.gang:
                 continue
-            fit = ledger.compile_shape(other.shape)
-            room = room or tuple(map(add, ledger.room.free_of(node), given.ask or ()))
-            if fit.ask is None or any(map(lt, room, fit.ask)) or not self._is_admitted(other, fit, node):
+            compiled = ledger.compile_shape(other.shape)
+            room = room or tuple(map(add, ledger.room.free_of(node), granted.ask or ()))
+            if (
+                compiled.ask is None
+                or any(map(lt, room, compiled.ask))
+                or not self._can_use_node(other, compiled, node)
+            ):
                 continue
             return other.key
         return ()
@@ -236,39 +246,42 @@ class Grants:
             if entry.shape.priority > 0 and not entry.shape.gang:
                 self._preempt(now, entry)
             else:
-                self._hold(entry)
+                self._hold_for(entry)
             break
 
-    def _hold(self, entry: DemandEntry) -> None:
+    def _hold_for(self, entry: DemandEntry) -> None:
         if self.hold is not None and not self._is_held_for(entry):
             held = self.demand.find(self.hold.broker, self.hold.line)
             if held is not None and held.rank() < entry.rank():
                 return
-        fit = self.ledger.compile_shape(entry.shape)
-        if fit.ask is None or self._is_held_for(entry):
+        compiled = self.ledger.compile_shape(entry.shape)
+        if compiled.ask is None or self._is_held_for(entry):
             return
         needed = entry.shape.gang or 1
         nodes: list[int] = []
         for node in sorted(
-            mask_indices(fit.whole, self.ledger.nodes), key=lambda n: (-self._slots_free(n, fit.ask), n)
+            mask_indices(compiled.open_mask, self.ledger.nodes),
+            key=lambda n: (-self._free_slots(n, compiled.ask), n),
         ):
             nodes.append(node)
             needed -= (
-                1 if entry.shape.max_per_node else self.ledger.slots_of(self.ledger.capacity[node], fit.ask)
+                1
+                if entry.shape.max_per_node
+                else self.ledger.slots_of(self.ledger.capacity[node], compiled.ask)
             )
             if needed <= 0:
                 self._mark("warden.holds_room")
-                self._keep(entry, nodes)
+                self._hold_nodes(entry, nodes)
                 return
 
-    def _keep(self, entry: DemandEntry, nodes: list[int]) -> None:
+    def _hold_nodes(self, entry: DemandEntry, nodes: list[int]) -> None:
         """Hold these nodes for an entry instead of the held ones; offer what changes at once."""
         self.release_hold()
         self.ledger.hold(nodes)
         self.hold = Hold(entry.broker, entry.line, nodes)
         self.freed_nodes += nodes
 
-    def _slots_free(self, node: int, ask: Vector | None) -> int:
+    def _free_slots(self, node: int, ask: Vector | None) -> int:
         return self.ledger.slots_of(self.ledger.room.free_of(node), ask or ())
 
     def release_hold(self) -> None:
@@ -286,14 +299,14 @@ class Grants:
             if held is not None and held.rank() < entry.rank():
                 return
             self.release_hold()
-        fit = self.ledger.compile_shape(entry.shape)
-        if fit.ask is None:
+        compiled = self.ledger.compile_shape(entry.shape)
+        if compiled.ask is None:
             return
         best: tuple[int, int, int, list[AttemptRecord]] | None = None
         for node, runs in self._find_preemptible(now, entry).items():
-            if not has_bit(fit.mask, node):
+            if not has_bit(compiled.mask, node):
                 continue
-            victims = _fewest_victims(runs, self.ledger.room.free_of(node), fit.ask)
+            victims = _fewest_victims(runs, self.ledger.room.free_of(node), compiled.ask)
             if victims:
                 cost = (max(v.template.shape.priority for v in victims), len(victims), node, victims)
                 if best is None or cost[:3] < best[:3]:
@@ -302,7 +315,7 @@ class Grants:
             self._mark("warden.preempted")
             self.victims += best[3]
             self.preempt_at = now + max(run.template.grace for run in best[3]) + self.timings.preempt_after
-            self._keep(entry, [best[2]])
+            self._hold_nodes(entry, [best[2]])
 
     def _find_preemptible(self, now: int, entry: DemandEntry) -> dict[int, list[AttemptRecord]]:
         nodes: dict[int, list[AttemptRecord]] = {}

@@ -75,31 +75,31 @@ class CompiledShape:
 
     __slots__ = (
         "ask",
+        "can_ever_fit",
         "dynamic",
-        "ever_mask",
         "failed_at",
         "latency",
         "mask",
         "max_per_node",
-        "opened",
+        "open_mask",
+        "open_nodes",
         "serial",
-        "static",
-        "whole",
+        "static_mask",
     )
 
     def __init__(self, shape: Shape, ask: Vector | None, static: MaskWords) -> None:
         self.ask = ask
         """Ask in column order; None if it cannot run here."""
-        self.static = static
+        self.static_mask = static
         """Nodes that could hold one task when empty: attributes and capacity."""
         self.dynamic = ask is not None and bool(shape.affinity or shape.labels)
         """True if the places of other jobs matter (affinity)."""
         self.max_per_node = shape.max_per_node
         self.latency = shape.latency
-        self.ever_mask = ask is not None and not is_empty(static)
+        self.can_ever_fit = ask is not None and not is_empty(static)
         self.mask = static
-        self.whole = static
-        self.opened: MaskWords | None = None
+        self.open_mask = static
+        self.open_nodes: MaskWords | None = None
         """Open nodes from which ``open_mask`` was computed."""
         self.serial = -1
         self.failed_at = NO_CHECKPOINT
@@ -152,9 +152,9 @@ class Ledger:
         self.withheld: dict[int, tuple[Vector, Vector]] = {}
         """Node -> amount withheld from the league, and the part of it taken out so far."""
         self._open = empty_mask(self.nodes)
-        self._open_to_any = self._open
+        self._open_unreserved = self._open
         """Open nodes without the reserve."""
-        self._opened = [False] * self.nodes
+        self._is_open_flags = [False] * self.nodes
         """Open nodes as flags: faster for one node."""
         self._serial = 0
         self._unheld = self._open
@@ -162,11 +162,11 @@ class Ledger:
         self._compiled_shapes: dict[Shape, CompiledShape] = {}
         self._labels: dict[str, dict[int, int]] = {}
         """Label -> node -> number of attempts there with this label."""
-        self.social = False
+        self.affinity_changed = False
         """True if labels changed since entries with affinities or labels were last served."""
-        self._nearby: dict[Shape, AffinitySearch] = {}
+        self._affinity_searches: dict[Shape, AffinitySearch] = {}
         """Cached ``apply_affinity`` since labels last changed."""
-        self._shy: dict[tuple[str, Proximity], dict[int, int]] = {}
+        self._avoided_labels: dict[tuple[str, Proximity], dict[int, int]] = {}
         """Label and proximity -> node -> number of attempts there that keep apart from it."""
 
     # --- where a shape fits --------------------------------------------------------------------------------
@@ -177,17 +177,17 @@ class Ledger:
         if found is None:
             if len(self._compiled_shapes) >= SHAPES_MAX:
                 self._compiled_shapes.clear()
-                self._nearby.clear()
+                self._affinity_searches.clear()
             found = self._compiled_shapes[shape] = self._compile(shape)
         if found.serial != self._serial:
             found.serial = self._serial
-            opened = self._open if found.latency else self._open_to_any
-            if found.opened is not opened:  # a hold alone does not change it
-                found.opened, found.whole = opened, found.static & opened
-            found.mask = found.whole & self._unheld if self.held else found.whole
+            open_nodes = self._open if found.latency else self._open_unreserved
+            if found.open_nodes is not open_nodes:  # a hold alone does not change it
+                found.open_nodes, found.open_mask = open_nodes, found.static_mask & open_nodes
+            found.mask = found.open_mask & self._unheld if self.held else found.open_mask
         return found
 
-    def _reshape(self) -> None:
+    def _invalidate_masks(self) -> None:
         """Invalidate masks after nodes were opened, closed or held. Newly open nodes are in the gains
         already."""
         self._serial += 1
@@ -220,18 +220,20 @@ class Ledger:
             else:
                 mask = mask & mask_of(places, self.nodes)
         for label in shape.labels:
-            if self._shy.get((label, Proximity.CLUSTER)):
+            if self._avoided_labels.get((label, Proximity.CLUSTER)):
                 return empty_mask(self.nodes)
-            shy = self._shy.get((label, Proximity.NODE))
-            if shy:
-                mask = mask & ~mask_of(shy, self.nodes)
+            avoiders = self._avoided_labels.get((label, Proximity.NODE))
+            if avoiders:
+                mask = mask & ~mask_of(avoiders, self.nodes)
         return mask
 
-    def affinity_search(self, shape: Shape, fit: CompiledShape, among: MaskWords) -> AffinitySearch:
+    def affinity_search(self, shape: Shape, compiled: CompiledShape, among: MaskWords) -> AffinitySearch:
         """Return the cached ``apply_affinity`` of ``among``, a mask of ``compile_shape``."""
-        found = self._nearby.get(shape)
+        found = self._affinity_searches.get(shape)
         if found is None or found.among is not among:
-            found = self._nearby[shape] = AffinitySearch(fit.ask, among, self.apply_affinity(shape, among))
+            found = self._affinity_searches[shape] = AffinitySearch(
+                compiled.ask, among, self.apply_affinity(shape, among)
+            )
         return found
 
     # --- taking and giving ---------------------------------------------------------------------------------
@@ -280,7 +282,7 @@ class Ledger:
         shape = runs[0].template.shape
         if shape.labels or shape.affinity:
             for run in runs:
-                self._label(run)
+                self._count_labels(run)
 
     def finish_attempt(self, run: AttemptRecord) -> None:
         """Remove an ended attempt."""
@@ -309,21 +311,21 @@ class Ledger:
         for run in runs:
             shape = run.template.shape
             if shape.labels or shape.affinity:
-                self._label(run, -1)
+                self._count_labels(run, -1)
         return nodes
 
-    def _label(self, run: AttemptRecord, step: int = 1) -> None:
+    def _count_labels(self, run: AttemptRecord, step: int = 1) -> None:
         """Count the labels of an attempt that has come, or gone (``step`` = -1)."""
         shape = run.template.shape
-        self.social = True
-        self._nearby.clear()
+        self.affinity_changed = True
+        self._affinity_searches.clear()
         for label in shape.labels:
             _count(self._labels, label, run.node, step)
         for wish in shape.affinity:
             if wish.apart:
-                _count(self._shy, (wish.label, wish.proximity), run.node, step)
+                _count(self._avoided_labels, (wish.label, wish.proximity), run.node, step)
 
-    def lease(self, broker: str, line: int, nodes: list[int], shape: Shape, until: int) -> Lease:
+    def create_lease(self, broker: str, line: int, nodes: list[int], shape: Shape, until: int) -> Lease:
         """Create a lease for a broker on room that was taken already."""
         lease = Lease(self.next_lease, broker, line, nodes, shape, until)
         self.next_lease += 1
@@ -348,24 +350,24 @@ class Ledger:
 
     # --- opening and closing nodes -------------------------------------------------------------------------
 
-    def set_up(self, node: int, up: bool) -> None:
+    def set_node_up(self, node: int, up: bool) -> None:
         """Mark a node as up or down: its runner is present or not."""
         if has_bit(self.up, node) != up:
             (set_bit if up else clear_bit)(self.up, node)
-            self._reopen(node)
+            self._update_open(node)
 
     def set_draining(self, node: int, draining: bool) -> None:
         """Close a node to new work for an operator, or open it."""
         if has_bit(self.draining, node) != draining:
             (set_bit if draining else clear_bit)(self.draining, node)
-            self._reopen(node)
+            self._update_open(node)
 
-    def _reopen(self, node: int) -> None:
+    def _update_open(self, node: int) -> None:
         self._open = self.up & ~self.draining
-        self._open_to_any = self._open & self.unreserved
-        self._opened[node] = has_bit(self._open, node)
+        self._open_unreserved = self._open & self.unreserved
+        self._is_open_flags[node] = has_bit(self._open, node)
         self.gains.add(node)
-        self._reshape()
+        self._invalidate_masks()
         self.touched[node] = None
 
     def hold(self, nodes: list[int]) -> None:
@@ -378,17 +380,17 @@ class Ledger:
             if node not in self.held:
                 self.held[node] = 1
                 self.touched[node] = None
-        self._reshape()
+        self._invalidate_masks()
 
     def is_open(self, node: int) -> bool:
         """True if new work may go to a node."""
-        return self._opened[node]
+        return self._is_open_flags[node]
 
     # --- advertised room -----------------------------------------------------------------------------------
 
     def advertised_free(self, node: int) -> Vector:
         """Return the room of a node as brokers may see it."""
-        if node in self.held or not self._opened[node]:
+        if node in self.held or not self._is_open_flags[node]:
             return (0,) * len(self.dimensions)
         return self.room.free_of(node)
 
@@ -416,12 +418,12 @@ class Ledger:
         if not self.touched:
             return
         touched, self.touched = self.touched, {}
-        shown, changed = self._advertised, self.changed
+        advertised, changed = self._advertised, self.changed
         many = self.advertised_free_all(list(touched)) if len(touched) >= MANY_NODES else None
         for at, node in enumerate(touched):
             offered = self.advertised_free(node) if many is None else many[at]
-            if offered != shown[node]:
-                shown[node] = offered
+            if offered != advertised[node]:
+                advertised[node] = offered
                 self.version += 1
                 changed.pop(node, None)
                 changed[node] = self.version
@@ -434,8 +436,8 @@ class Ledger:
                 break
             nodes.append(node)
         nodes.reverse()
-        shown = self._advertised
-        free = tuple([shown[node] for node in nodes])
+        advertised = self._advertised
+        free = tuple([advertised[node] for node in nodes])
         return Delta(self.cluster, epoch, since, self.version, tuple(nodes), free)
 
     # --- state ---------------------------------------------------------------------------------------------
@@ -448,23 +450,23 @@ class Ledger:
         self.attempts, self.leases = runs, leases
         self.room.clear()
         self.gains.forget()
-        self._labels, self._shy, self._nearby = {}, {}, {}
+        self._labels, self._avoided_labels, self._affinity_searches = {}, {}, {}
         self._compiled_shapes.clear()
         for run in runs.values():
             run.amount = run.size.vector(self.dimensions) or ()  # there may be new columns
             self.room.debit(run.node, run.amount)
-            self._label(run)
+            self._count_labels(run)
         self.slots = sum([len(lease.nodes) for lease in leases.values()])
         for lease in leases.values():
             for node in lease.nodes:
                 self.room.debit(node, self.compile_shape(lease.shape).ask or ())
         self._restore_withheld(withheld)
-        self.social = False  # as at the end of every step
+        self.affinity_changed = False  # as at the end of every step
         self.up, self.draining = mask_of(up, self.nodes), mask_of(draining, self.nodes)
         self._open = self.up & ~self.draining
-        self._open_to_any = self._open & self.unreserved
-        self._opened = mask_flags(self._open, self.nodes).tolist()
-        self._reshape()
+        self._open_unreserved = self._open & self.unreserved
+        self._is_open_flags = mask_flags(self._open, self.nodes).tolist()
+        self._invalidate_masks()
 
     def _restore_withheld(self, withheld: dict[int, tuple[Vector, Vector]]) -> None:
         """Withhold what was withheld before, as far as the nodes still have that capacity."""
@@ -480,10 +482,10 @@ class Ledger:
                 self.withheld[node] = (wanted, taken)
                 self.room.debit(node, taken)
 
-    def resume(self, version: int, changed: dict[int, int], held: Sequence[int]) -> None:
+    def restore_versions(self, version: int, changed: dict[int, int], held: Sequence[int]) -> None:
         """Restore versions, changes and holds."""
         self.version, self.changed, self.held = version, changed, dict.fromkeys(held, 1)
-        self._reshape()
+        self._invalidate_masks()
         self.touched = {}
         self._advertised = self.advertised_free_all(range(self.nodes))
 
@@ -499,7 +501,7 @@ class Ledger:
             for column, part in zip(columns, amount, strict=True):
                 column[node] += part
         assert columns == self.room.capacity.tolist(), f"{self.cluster}: room leaks"
-        for shape, found in self._nearby.items():
+        for shape, found in self._affinity_searches.items():
             assert found.mask.tolist() == self.apply_affinity(shape, found.among).tolist(), (
                 f"{self.cluster}: {shape}"
             )

@@ -70,7 +70,7 @@ class Ownership:
         self.closed_generations: dict[str, list[tuple[int, int]]] = {}
         """Broker -> generations of its closed shards: first and last of each range, in order."""
         self.due = NEVER
-        self._first = 0
+        self._due_count = 0
         """Number of leases that expire at ``due``."""
         self._lapsed: tuple[ShardId, ...] | None = None
         """Cached result of ``find_lapsed``: every heartbeat of a runner needs it."""
@@ -158,23 +158,23 @@ class Ownership:
                 self._forget_rounds()
                 begun = True
             elif record.until == self.due:
-                self._first -= 1
+                self._due_count -= 1
             record.until = until
-        if begun or not self._first:
+        if begun or not self._due_count:
             self._schedule()
 
     def expire_leases(self, now: int) -> list[ShardId]:
         """Return the shards with a lease that has just expired; each begins a new round."""
-        late = []
+        lapsed = []
         self._forget_rounds()
         for name, record in self.shards.items():
             if not record.is_lapsed and now >= record.until:
                 record.is_lapsed = True
                 record.round += 1
-                late.append(name)
+                lapsed.append(name)
                 self._mark("warden.estate_lapsed")
         self._schedule()
-        return late
+        return lapsed
 
     def on_register_standby(self, broker: str, message: RegisterStandby) -> OwnershipReply:
         """Register the standby that the owner names."""
@@ -186,17 +186,17 @@ class Ownership:
             record = self._create_shard(
                 message.shard, ShardOwnership(broker, broker, message.standby, message.term)
             )
-        mine = record.owner in ("", broker)
-        if not mine and message.is_accepted_elsewhere and message.term > record.term:
+        is_accepted = record.owner in ("", broker)
+        if not is_accepted and message.is_accepted_elsewhere and message.term > record.term:
             # A takeover elsewhere is complete; it did not ask us, as no broker used us then.
-            mine = record.former_owner in ("", broker) or takeover_count(message.term) > takeover_count(
-                record.term
-            )
-        if mine and message.term >= record.term:
+            is_accepted = record.former_owner in ("", broker) or takeover_count(
+                message.term
+            ) > takeover_count(record.term)
+        if is_accepted and message.term >= record.term:
             record.owner = record.former_owner = broker
             record.term, record.standby = message.term, message.standby
             self._forget_rounds()
-        return OwnershipReply(message.shard, record.term, record.owner, mine)
+        return OwnershipReply(message.shard, record.term, record.owner, is_accepted)
 
     def _create_shard(self, shard: ShardId, record: ShardOwnership) -> ShardOwnership:
         self.shards[shard] = record
@@ -217,9 +217,9 @@ class Ownership:
             record = self._create_shard(message.shard, ShardOwnership("", "", broker, message.term))
         if takeover_count(message.term) > takeover_count(record.term):
             record.owner = record.former_owner = message.owner  # a takeover before any broker used us
-        heard = record.term == message.term and record.standby == broker
-        named = heard or record.term < message.term
-        if record.owner != broker and (record.owner not in ("", message.owner) or not named):
+        is_current_standby = record.term == message.term and record.standby == broker
+        is_standby = is_current_standby or record.term < message.term
+        if record.owner != broker and (record.owner not in ("", message.owner) or not is_standby):
             self._mark("warden.adoption_refused")
             return OwnershipReply(message.shard, record.term, record.owner, False, message.takeover_id)
         if record.owner != broker:
@@ -293,12 +293,12 @@ class Ownership:
         return OwnershipReply(shard, term, "", False, takeover_id, refusal=refusal)
 
     def _schedule(self) -> None:
-        due, first = NEVER, 0
+        due, due_count = NEVER, 0
         for record in self.shards.values():
             if record.until <= due and not record.is_lapsed:
-                first = first + 1 if record.until == due else 1
+                due_count = due_count + 1 if record.until == due else 1
                 due = record.until
-        self.due, self._first = due, first
+        self.due, self._due_count = due, due_count
 
     def restore(
         self, shards: dict[ShardId, ShardOwnership], closed: dict[str, list[tuple[int, int]]]
@@ -312,7 +312,7 @@ class Ownership:
         """Assert that caches match the records."""
         live = [record.until for record in self.shards.values() if not record.is_lapsed]
         assert self.due == min(live, default=NEVER)
-        assert self._first == live.count(self.due)
+        assert self._due_count == live.count(self.due)
         lapsed = tuple([name for name, record in self.shards.items() if record.is_lapsed])
         assert self._lapsed in (None, lapsed)
         for broker, rounds in (self._rounds or {}).items():

@@ -80,24 +80,24 @@ class RunnerSessions:
             record.leased_at = now
         self._schedule()
 
-    def open_session(self, links: LinkSet, now: int, runner: str, hello: OpenSession) -> None:
+    def open_session(self, links: LinkSet, now: int, runner: str, message: OpenSession) -> None:
         """Begin a session."""
         record = self.runners[runner]
         record.session, record.is_lost, record.leased_at, record.echo = (
-            hello.session,
+            message.session,
             False,
             now,
-            hello.sent_at,
+            message.sent_at,
         )
         record.strays.clear()
         record.forget.clear()  # it has reported all its ends again
-        links.reopen(runner, hello.session)
+        links.reopen(runner, message.session)
         self._schedule()
 
     def on_runner_heartbeat(
         self,
         links: LinkSet,
-        out: list[Effect],
+        effects: list[Effect],
         now: int,
         runner: str,
         beat: RunnerHeartbeat,
@@ -109,7 +109,7 @@ class RunnerSessions:
             return
         if record.is_lost:
             self._mark("warden.asked_runner_to_rejoin")
-            links.send_soft(out, runner, Rejoin(beat.session))
+            links.send_soft(effects, runner, Rejoin(beat.session))
             return
         oldest = record.leased_at + self.span <= self.due
         record.leased_at = now
@@ -119,7 +119,7 @@ class RunnerSessions:
             record.echo = beat.sent_at
         if oldest:
             self._schedule()
-        links.send_soft(out, runner, RunnerLease(beat.session, beat.sent_at, lapsed))
+        links.send_soft(effects, runner, RunnerLease(beat.session, beat.sent_at, lapsed))
 
     def orders_for(self, runner: str) -> PendingOrders:
         """Return the orders of this step for a runner."""
@@ -128,15 +128,17 @@ class RunnerSessions:
             found = self.pending_orders[runner] = PendingOrders()
         return found
 
-    def send_orders(self, links: LinkSet, out: list[Effect], now: int) -> None:
+    def send_orders(self, links: LinkSet, effects: list[Effect], now: int) -> None:
         """Send every runner its orders of this step, as a rule in one message."""
-        for runner, batch in self.pending_orders.items():
+        for runner, orders in self.pending_orders.items():
             record = self.runners[runner]
             forget, record.forget = tuple(record.forget), []
-            *before, last = split_by_bytes(batch.starts, _weight, STARTS_MAX) if batch.starts else [()]
+            *before, last = split_by_bytes(orders.starts, _weight, STARTS_MAX) if orders.starts else [()]
             for starts in before:
-                links.send(out, now, runner, RunnerOrders(record.echo, tuple(starts)))
-            links.send(out, now, runner, RunnerOrders(record.echo, tuple(last), tuple(batch.stops), forget))
+                links.send(effects, now, runner, RunnerOrders(record.echo, tuple(starts)))
+            links.send(
+                effects, now, runner, RunnerOrders(record.echo, tuple(last), tuple(orders.stops), forget)
+            )
         self.pending_orders.clear()
         if self.forget_at < NEVER and not any(record.forget for record in self.runners.values()):
             self.forget_at = NEVER

@@ -64,7 +64,7 @@ class Warden:
         self._ledger = Ledger(config.name, config.nodes, config.reserve)
         self.drains = Drains(self._ledger)
         self._grants = Grants(config, self._ledger, self._mark)
-        self._grants.next_start = self._start
+        self._grants.next_start = self._next_start
         self._sessions = RunnerSessions(config, self._mark)
         self._ownership = Ownership(config, self._mark)
         self.attempt_tracker = self._attempts = WardenAttempts(
@@ -80,9 +80,9 @@ class Warden:
         self._beat_at = self._delta_at = NEVER
         self._sent_versions: dict[str, int] = {}
         self._last_heard: dict[str, int] = {}
-        self._armed = NEVER
+        self._wake_at = NEVER
         self._due = 0
-        self._unleased = -1
+        self._due_without_leases = -1
         """Due time without regard to leases; -1: to be computed."""
         self._checked_version = 0
         """Version at which unsent changes were last looked for."""
@@ -100,47 +100,47 @@ class Warden:
 
     def handle(self, event: Event) -> list[Effect]:
         """Handle one event; return the effects for the shell, in order."""
-        out: list[Effect] = []
-        self._effects = out
+        effects: list[Effect] = []
+        self._effects = effects
         self._steps += 1
         now = event.at
         late = now >= self._due
         if late and now >= self._ownership.due:  # a lapse is never due before ``_due``
             self._expire_leases(now)
-        calm = True
+        idle = True
         if type(event) is MessageReceived:
             envelope = event.envelope
             for body in self._links.receive(now, envelope):
                 handler = self._handlers.get(type(body))
                 if handler is not None:  # else an acknowledgement only
                     handler(now, envelope.source, body)
-            calm = envelope.seq <= 0
+            idle = envelope.seq <= 0
         elif type(event) is not Tick:
             self._on_event(event)
-            calm, late = False, now >= self._due
+            idle, late = False, now >= self._due
         if late:
             self._tick(now)
-            calm = False
+            idle = False
         grants, ledger, sessions = self._grants, self._ledger, self._sessions
-        if grants.freed_nodes or ledger.social:
+        if grants.freed_nodes or ledger.affinity_changed:
             self._serve(now)
-        if sessions.pending_orders or grants.offers or grants.victims or self._attempts.ended:
+        if sessions.pending_orders or grants.offers or grants.victims or self._attempts.pending_ends:
             self._flush(now)
-            calm = False
+            idle = False
         if ledger.touched or (self._checked_version != ledger.version and self._delta_at == NEVER):
             self._schedule_deltas(now)
-            calm = False
+            idle = False
         # Soft messages and early ticks change no due times but those of leases that we hold or grant.
         due = self._due
         if (
-            calm
-            and due == self._unleased
-            and now < self._armed
+            idle
+            and due == self._due_without_leases
+            and now < self._wake_at
             and self._ownership.due >= due <= sessions.due
         ):
-            return out
-        self._arm(now)
-        return out
+            return effects
+        self._schedule_wake(now)
+        return effects
 
     def _on_event(self, event: Event) -> None:
         if type(event) is Booted:
@@ -150,7 +150,7 @@ class Warden:
             self._beat_at = self._due = event.at  # brokers need the reason, not only the loss of room
 
     def _on_booted(self, event: Booted) -> None:
-        self._epoch, self._seed, self._armed, self._due = event.epoch, event.seed, NEVER, 0
+        self._epoch, self._seed, self._wake_at, self._due = event.epoch, event.seed, NEVER, 0
         if event.epoch > 1:
             self._mark("warden.restarted")
         self._links.boot(event.at)
@@ -170,7 +170,7 @@ class Warden:
             HeartbeatReply: self._on_heartbeat_reply,
             AckEnds: self._on_ack_ends,
             CancelAttempts: self._attempts.on_cancel_attempts,
-            RequestSnapshot: lambda _now, broker, _: self._snapshot(broker),
+            RequestSnapshot: lambda _now, broker, _: self._send_snapshot(broker),
             OpenSession: self._on_open_session,
             RegisterStandby: self._on_register_standby,
             RequestTakeover: self._on_request_takeover,
@@ -178,12 +178,12 @@ class Warden:
             CloseShard: self._on_close_shard,
         }
 
-    def _on_ack_ends(self, _now: int, _broker: str, settle: AckEnds) -> None:
-        self._attempts.on_ends_acked(zip(settle.tasks, settle.attempts, strict=True))
+    def _on_ack_ends(self, _now: int, _broker: str, message: AckEnds) -> None:
+        self._attempts.on_ends_acked(zip(message.tasks, message.attempts, strict=True))
 
-    def _on_open_session(self, now: int, runner: str, hello: OpenSession) -> None:
-        self._attempts.on_open_session(self._links, now, runner, hello)
-        self._unleased = -1  # the one soft message that changes other due times
+    def _on_open_session(self, now: int, runner: str, message: OpenSession) -> None:
+        self._attempts.on_open_session(self._links, now, runner, message)
+        self._due_without_leases = -1  # the one soft message that changes other due times
 
     def _on_runner_heartbeat(self, now: int, runner: str, beat: RunnerHeartbeat) -> None:
         record = self._sessions.runners.get(runner)
@@ -200,21 +200,21 @@ class Warden:
 
     def _on_register_standby(self, now: int, broker: str, message: RegisterStandby) -> None:
         self._note_alive(now, broker)
-        former = self._ownership.find_owner(message.shard)
+        former_owner = self._ownership.find_owner(message.shard)
         self._links.send(self._effects, now, broker, self._ownership.on_register_standby(broker, message))
-        if former and self._ownership.find_owner(message.shard) != former:
+        if former_owner and self._ownership.find_owner(message.shard) != former_owner:
             self._attempts.repeat_ends(message.shard)
-        self._snapshot(broker)
+        self._send_snapshot(broker)
         # It may claim only in a lease round that it knows: send it now, not with the next heartbeat.
-        self._beat_to(now, broker, self._ownership.rounds(broker, now))
+        self._send_heartbeat(now, broker, self._ownership.rounds(broker, now))
 
     def _on_abort_takeover(self, now: int, broker: str, message: AbortTakeover) -> None:
         self._links.send(self._effects, now, broker, self._ownership.on_abort_takeover(broker, message))
         self._attempts.repeat_ends(message.shard)
 
     def _on_close_shard(self, now: int, broker: str, message: CloseShard) -> None:
-        answer = self._ownership.on_close_shard(broker, message, self._attempts.is_busy(message.shard))
-        self._links.send(self._effects, now, broker, answer)
+        reply = self._ownership.on_close_shard(broker, message, self._attempts.is_busy(message.shard))
+        self._links.send(self._effects, now, broker, reply)
 
     def _note_alive(self, now: int, broker: str) -> None:
         self._last_heard[broker] = now
@@ -247,8 +247,8 @@ class Warden:
         if claim.demand is not None:
             self._on_demand(now, broker, claim.demand)
         if fast or refused or substituted:
-            answer = ClaimReply(claim.number, tuple(substituted), tuple(refused), self._delta(broker))
-            self._links.send(self._effects, now, broker, answer)
+            reply = ClaimReply(claim.number, tuple(substituted), tuple(refused), self._make_delta(broker))
+            self._links.send(self._effects, now, broker, reply)
 
     def _on_demand(self, now: int, broker: str, lines: tuple[DemandLine, ...]) -> None:
         self._note_alive(now, broker)
@@ -259,19 +259,19 @@ class Warden:
 
     # --- shards -------------------------------------------------------------------------------------------
 
-    def _on_request_takeover(self, now: int, broker: str, adopt: RequestTakeover) -> None:
+    def _on_request_takeover(self, now: int, broker: str, request: RequestTakeover) -> None:
         self._note_alive(now, broker)
-        answer = self._ownership.on_request_takeover(broker, adopt)
-        if answer.accepted:
+        reply = self._ownership.on_request_takeover(broker, request)
+        if reply.accepted:
             self._mark("warden.estate_adopted")
             running, ends = (
-                self._attempts.find_running(adopt.shard),
-                self._attempts.find_unacked_ends(adopt.shard),
+                self._attempts.find_running_attempts(request.shard),
+                self._attempts.find_unacked_ends(request.shard),
             )
-            answer = OwnershipReply(
-                adopt.shard, answer.term, broker, True, adopt.takeover_id, tuple(running), tuple(ends)
+            reply = OwnershipReply(
+                request.shard, reply.term, broker, True, request.takeover_id, tuple(running), tuple(ends)
             )
-        self._links.send(self._effects, now, broker, answer)
+        self._links.send(self._effects, now, broker, reply)
 
     def _expire_leases(self, now: int) -> None:
         """End the movable attempts of shards with an expired lease, before anything else happens."""
@@ -293,7 +293,7 @@ class Warden:
             self._beat_at = now
         if now >= self._beat_at:
             self._beat(now)
-        if now >= self._attempts.news_at:
+        if now >= self._attempts.starts_due:
             self._attempts.flush_starts()
         if now >= self._delta_at:
             self._delta_at = NEVER
@@ -310,9 +310,9 @@ class Warden:
                 self._mark("warden.broker_silent")
                 self._grants.silent_brokers[broker] = True
                 self._grants.review(now)
-            self._beat_to(now, broker, rounds[broker])
+            self._send_heartbeat(now, broker, rounds[broker])
 
-    def _beat_to(self, now: int, broker: str, rounds: Rounds) -> None:
+    def _send_heartbeat(self, now: int, broker: str, rounds: Rounds) -> None:
         """Send one broker a heartbeat, which asks it to renew the leases of its shards."""
         ledger = self._ledger
         beat = WardenHeartbeat(ledger.cluster, self._epoch, now, ledger.version, rounds, self.drains.reported)
@@ -331,7 +331,7 @@ class Warden:
                 self._sent_versions[broker] = version
                 self._links.send_soft(self._effects, broker, change)
 
-    def _delta(self, broker: str) -> Delta | None:
+    def _make_delta(self, broker: str) -> Delta | None:
         self._ledger.publish()
         since = self._sent_versions.get(broker, 0)
         if since >= self._ledger.version or since == 0:
@@ -339,7 +339,7 @@ class Warden:
         self._sent_versions[broker] = self._ledger.version
         return self._ledger.delta(self._epoch, since)
 
-    def _snapshot(self, broker: str) -> None:
+    def _send_snapshot(self, broker: str) -> None:
         ledger = self._ledger
         ledger.publish()
         self._sent_versions[broker] = ledger.version
@@ -356,7 +356,7 @@ class Warden:
             nodes, grants.freed_nodes = grants.freed_nodes, []
             for node in dict.fromkeys(nodes):
                 grants.serve_node(now, node)
-        if self._ledger.social:
+        if self._ledger.affinity_changed:
             grants.serve_affinity(now)
 
     def _flush(self, now: int) -> None:
@@ -365,7 +365,7 @@ class Warden:
         self._attempts.stop_victims()
         if self._sessions.pending_orders:
             self._sessions.send_orders(self._links, self._effects, now)
-        if grants.offers or self._attempts.ended:
+        if grants.offers or self._attempts.pending_ends:
             self._attempts.send_updates(self._links, self._effects, now)
 
     def _schedule_deltas(self, now: int) -> None:
@@ -375,12 +375,12 @@ class Warden:
         if self._checked_version == version or self._delta_at < NEVER:
             return
         self._checked_version = version
-        for told in self._sent_versions.values():
-            if 0 < told < version:
+        for sent_version in self._sent_versions.values():
+            if 0 < sent_version < version:
                 self._delta_at = now + self._timings.delta_linger
                 return
 
-    def _arm(self, now: int) -> None:
+    def _schedule_wake(self, now: int) -> None:
         """Ask for a tick at the next due time, unless an earlier one will come anyway."""
         sessions, leases = self._sessions, self._ledger.leases
         due = self._links.due
@@ -390,25 +390,25 @@ class Warden:
             due = self._delta_at
         if self.drains.due < due:
             due = self.drains.due
-        if self._attempts.news_at < due:
-            due = self._attempts.news_at
+        if self._attempts.starts_due < due:
+            due = self._attempts.starts_due
         if sessions.forget_at < due:
             due = sessions.forget_at
         if leases:
             until = next(iter(leases.values())).until  # the oldest comes first
             if until < due:
                 due = until
-        self._unleased = due
+        self._due_without_leases = due
         if sessions.due < due:
             due = sessions.due
         if self._ownership.due < due:
             due = self._ownership.due
         self._due = due
-        if due < self._armed or now >= self._armed:
-            self._armed = due
+        if due < self._wake_at or now >= self._wake_at:
+            self._wake_at = due
             self._effects.append(WakeAt(due))
 
-    def _start(self) -> int:
+    def _next_start(self) -> int:
         return hash_numbers(self._seed, self._steps)
 
     def _mark(self, name: str) -> None:
@@ -462,13 +462,13 @@ class Warden:
             epoch=self._epoch,
             seed=self._seed,
             steps=self._steps,
-            armed=self._armed,
+            armed=self._wake_at,
             due=self._due,
             seen=self._checked_version,
             post_due=self._links.due,
             beat_at=self._beat_at,
             delta_at=self._delta_at,
-            news_at=self._attempts.news_at,
+            news_at=self._attempts.starts_due,
             version=ledger.version,
             next_lease=ledger.next_lease,
             attempts=ledger.attempts,  # type: ignore[arg-type]  # a task id is a number
@@ -483,9 +483,9 @@ class Warden:
             silent=self._grants.silent_brokers,
             sent_versions=self._sent_versions,
             last_heard=self._last_heard,
-            started=self._attempts.started,
+            started=self._attempts.pending_starts,
             unacked_ends=self._attempts.unacked_ends,
-            ended=self._attempts.ended,
+            ended=self._attempts.pending_ends,
             runners=self._sessions.runners,
             forget_at=self._sessions.forget_at,
             shards=self._ownership.shards,
@@ -500,22 +500,26 @@ class Warden:
         saved = decode_state(state)
         ledger = self._ledger
         self._epoch, self._seed, self._steps = saved.epoch, saved.seed, saved.steps
-        self._beat_at, self._delta_at, self._attempts.news_at = saved.beat_at, saved.delta_at, saved.news_at
+        self._beat_at, self._delta_at, self._attempts.starts_due = (
+            saved.beat_at,
+            saved.delta_at,
+            saved.news_at,
+        )
         ledger.restore(saved.attempts, saved.leases, saved.up, saved.draining, saved.withheld)  # type: ignore[arg-type]
         self.drains.restore(saved.drains)
         ledger.next_lease = saved.next_lease
         self._grants.hold, self._grants.preempt_at = saved.hold, saved.preempt_at
-        ledger.resume(saved.version, saved.changed, saved.hold.nodes if saved.hold else ())
+        ledger.restore_versions(saved.version, saved.changed, saved.hold.nodes if saved.hold else ())
         self._grants.demand.restore(saved.demand)
         self._grants.silent_brokers, self._sent_versions, self._last_heard = (
             saved.silent,
             saved.sent_versions,
             saved.last_heard,
         )
-        self._attempts.started, self._attempts.unacked_ends = saved.started, saved.unacked_ends
-        self._attempts.ended = saved.ended
+        self._attempts.pending_starts, self._attempts.unacked_ends = saved.started, saved.unacked_ends
+        self._attempts.pending_ends = saved.ended
         self._sessions.restore(saved.runners, saved.forget_at)
         self._ownership.restore(saved.shards, saved.closed_shards)
         self._links.restore(saved.links, saved.post_due)
-        self._armed, self._due, self._checked_version = saved.armed, saved.due, saved.seen
-        self._unleased = -1
+        self._wake_at, self._due, self._checked_version = saved.armed, saved.due, saved.seen
+        self._due_without_leases = -1

@@ -12,8 +12,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from pettingzoo import ParallelEnv  # type: ignore[import-untyped]  # it has no type marker
 
-from hanse.learn.edge.courses import rule_of
+from hanse.learn.edge.curriculum import rule_of
 from hanse.learn.edge.train import named_setting
+from hanse.policy.edge.feature_table import SIZES_MAX
 from hanse.policy.edge.features import (
     CLUSTER_FEATURES,
     RUNNING_FEATURES,
@@ -22,11 +23,10 @@ from hanse.policy.edge.features import (
     encode,
 )
 from hanse.policy.edge.priced import shared_room
-from hanse.policy.edge.shown import SIZES_MAX
 from hanse.policy.edge.view import NONE, Choice
 from hanse.sim.edge.setting import Setting
 from hanse.sim.edge.streams import make_streams
-from hanse.sim.edge.world import Stepped, World
+from hanse.sim.edge.world import EdgeWorld, StepResult
 
 ROUNDS_MAX: Final = 20_000
 """Rounds after which an episode is truncated: a policy that passes for ever would never end it."""
@@ -42,16 +42,16 @@ class _Episode:
         self.setting = setting
         self.rule = rule_of(setting)
         self.slots = 0
-        self.begin(0)
+        self.reset(0)
 
-    def begin(self, seed: int) -> None:
+    def reset(self, seed: int) -> None:
         """Begin a new episode on the stream of this seed."""
-        self.world = World(self.setting, make_streams(self.setting, [seed]))
+        self.world = EdgeWorld(self.setting, make_streams(self.setting, [seed]))
         self.slots = self.world.state.run.shape[2]
         self.rounds = 0
-        self.look()
+        self.observe()
 
-    def look(self) -> None:
+    def observe(self) -> None:
         """Store the present view and features."""
         self.view = self.world.view()
         self.features: Features = encode(self.rule, self.view, shared_room(self.view))
@@ -62,7 +62,7 @@ class _Episode:
         own = CLUSTER_FEATURES + self.setting.window * TASK_FEATURES + self.slots * RUNNING_FEATURES
         return own + CLUSTER_FEATURES
 
-    def row(self, n: int) -> Row:
+    def observation_row(self, n: int) -> Row:
         """Return a cluster's own features and the mean of all clusters' features."""
         seen = self.features
         parts = [
@@ -81,7 +81,7 @@ class _Episode:
         room = np.maximum(np.minimum(self.view.free[0, n], self.rule.limit), 1)
         return slot, (sizes <= room[0]).astype(np.int8), (sizes <= room[1]).astype(np.int8)
 
-    def act(self, actions: list[tuple[int, int, int]]) -> Stepped:
+    def step(self, actions: list[tuple[int, int, int]]) -> StepResult:
         """Run one round.
 
         (slot or the pass, CPUs - 1, GPUs - 1) per cluster; sizes are brought into the valid range.
@@ -98,10 +98,10 @@ class _Episode:
         self.rounds += 1
         choice = Choice(slot=slot, cpus=size[..., 0], gpus=size[..., 1], preference=np.zeros((1, n)))
         stepped = self.world.step(choice)
-        self.look()
+        self.observe()
         return stepped
 
-    def reward(self, stepped: Stepped) -> float:
+    def reward(self, stepped: StepResult) -> float:
         """Return minus the tasks in the system, per cluster, where time advanced.
 
         Summed over an episode: minus total time.
@@ -110,7 +110,7 @@ class _Episode:
         return -in_system / self.setting.clusters if stepped.moved[0] else 0.0
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """True if all tasks are done."""
         return not bool(self.world.live[0])
 
@@ -126,15 +126,15 @@ class EdgeParallelEnv(ParallelEnv):  # type: ignore[misc]  # an untyped base cla
 
     def __init__(self, setting: Setting | str = "syn3") -> None:
         """Make an environment for a setting, or for a published one by name."""
-        made = named_setting(setting) if isinstance(setting, str) else setting
-        self._episode = _Episode(made)
-        self.possible_agents = [f"cluster_{n}" for n in range(made.clusters)]
+        chosen = named_setting(setting) if isinstance(setting, str) else setting
+        self._episode = _Episode(chosen)
+        self.possible_agents = [f"cluster_{n}" for n in range(chosen.clusters)]
         self.agents: list[str] = []
         self.render_mode = None
         self._next_seed = 0
         mask = spaces.Tuple(
             (
-                spaces.MultiBinary(made.window + 1),
+                spaces.MultiBinary(chosen.window + 1),
                 spaces.MultiBinary(SIZES_MAX),
                 spaces.MultiBinary(SIZES_MAX),
             )
@@ -143,9 +143,9 @@ class EdgeParallelEnv(ParallelEnv):  # type: ignore[misc]  # an untyped base cla
         self.observation_spaces = {
             name: spaces.Dict({"observation": seen, "action_mask": mask}) for name in self.possible_agents
         }
-        shape = np.array([made.window + 1, SIZES_MAX, SIZES_MAX])
+        shape = np.array([chosen.window + 1, SIZES_MAX, SIZES_MAX])
         self.action_spaces = {name: spaces.MultiDiscrete(shape) for name in self.possible_agents}
-        width = made.clusters * self._episode.width
+        width = chosen.clusters * self._episode.width
         self.state_space = spaces.Box(-np.inf, np.inf, (width,), np.float32)
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
@@ -162,38 +162,38 @@ class EdgeParallelEnv(ParallelEnv):  # type: ignore[misc]  # an untyped base cla
         """Begin the stream of this seed; without one, the next stream."""
         del options
         self._next_seed = self._next_seed if seed is None else seed
-        self._episode.begin(self._next_seed)
+        self._episode.reset(self._next_seed)
         self._next_seed += 1
         self.agents = self.possible_agents[:]
-        return self._observed(), {name: {} for name in self.agents}
+        return self._observations(), {name: {} for name in self.agents}
 
     def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
         """Run one round of choices."""
         passing = (self._episode.setting.window, 0, 0)
         wanted = [tuple(int(x) for x in actions.get(name, passing)) for name in self.possible_agents]
-        stepped = self._episode.act([(w[0], w[1], w[2]) for w in wanted])
-        over, cut = self._episode.over, self._episode.rounds >= ROUNDS_MAX
+        stepped = self._episode.step([(w[0], w[1], w[2]) for w in wanted])
+        is_over, is_truncated = self._episode.is_over, self._episode.rounds >= ROUNDS_MAX
         names = self.agents
         reward = self._episode.reward(stepped)
-        observed = self._observed()
-        if over or cut:
+        observed = self._observations()
+        if is_over or is_truncated:
             self.agents = []
         lost = stepped.conflicts[0]
         return (
             observed,
             dict.fromkeys(names, reward),
-            dict.fromkeys(names, over),
-            dict.fromkeys(names, cut and not over),
+            dict.fromkeys(names, is_over),
+            dict.fromkeys(names, is_truncated and not is_over),
             {name: {"conflict": bool(lost[self.possible_agents.index(name)])} for name in names},
         )
 
     def state(self) -> Row:
         """Return the observations of all clusters."""
-        return np.concatenate([self._episode.row(n) for n in range(len(self.possible_agents))])
+        return np.concatenate([self._episode.observation_row(n) for n in range(len(self.possible_agents))])
 
-    def _observed(self) -> dict[str, Any]:
+    def _observations(self) -> dict[str, Any]:
         return {
-            name: {"observation": self._episode.row(n), "action_mask": self._episode.masks(n)}
+            name: {"observation": self._episode.observation_row(n), "action_mask": self._episode.masks(n)}
             for n, name in enumerate(self.possible_agents)
         }
 
@@ -208,12 +208,12 @@ class EdgeCentralEnv(gymnasium.Env[Row, NDArray[np.int64]]):
 
     def __init__(self, setting: Setting | str = "syn3") -> None:
         """Make an environment for a setting, or for a published one by name."""
-        made = named_setting(setting) if isinstance(setting, str) else setting
-        self._episode = _Episode(made)
-        width = made.clusters * self._episode.width
+        chosen = named_setting(setting) if isinstance(setting, str) else setting
+        self._episode = _Episode(chosen)
+        width = chosen.clusters * self._episode.width
         self.observation_space = spaces.Box(-np.inf, np.inf, (width,), np.float32)
-        each = [made.window + 1, SIZES_MAX, SIZES_MAX]
-        self.action_space = spaces.MultiDiscrete(np.array(each * made.clusters))
+        each = [chosen.window + 1, SIZES_MAX, SIZES_MAX]
+        self.action_space = spaces.MultiDiscrete(np.array(each * chosen.clusters))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -221,18 +221,26 @@ class EdgeCentralEnv(gymnasium.Env[Row, NDArray[np.int64]]):
         """Begin the stream of this seed; without one, a stream drawn from the environment's generator."""
         super().reset(seed=seed, options=options)
         stream = seed if seed is not None else int(self.np_random.integers(1 << 31))
-        self._episode.begin(stream)
+        self._episode.reset(stream)
         return self._state(), self._info()
 
     def step(self, action: NDArray[np.int64]) -> tuple[Row, float, bool, bool, dict[str, Any]]:
         """Run one round of choices of all clusters."""
         rows = np.asarray(action).reshape(-1, 3)
-        stepped = self._episode.act([(int(a), int(b), int(c)) for a, b, c in rows])
-        over, cut = self._episode.over, self._episode.rounds >= ROUNDS_MAX
-        return self._state(), self._episode.reward(stepped), over, cut and not over, self._info()
+        stepped = self._episode.step([(int(a), int(b), int(c)) for a, b, c in rows])
+        is_over, is_truncated = self._episode.is_over, self._episode.rounds >= ROUNDS_MAX
+        return (
+            self._state(),
+            self._episode.reward(stepped),
+            is_over,
+            is_truncated and not is_over,
+            self._info(),
+        )
 
     def _state(self) -> Row:
-        return np.concatenate([self._episode.row(n) for n in range(self._episode.setting.clusters)])
+        return np.concatenate(
+            [self._episode.observation_row(n) for n in range(self._episode.setting.clusters)]
+        )
 
     def _info(self) -> dict[str, Any]:
         return {"action_mask": [self._episode.masks(n) for n in range(self._episode.setting.clusters)]}

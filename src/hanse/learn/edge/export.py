@@ -10,7 +10,7 @@ import numpy as np
 from hanse.learn.edge.net import EdgeNet
 from hanse.learn.edge.train import TrainConfig
 from hanse.policy.edge.network import FORMAT
-from hanse.sim.edge.trained import load_network
+from hanse.sim.edge.network_file import load_network
 
 __all__ = ["export", "load_network"]
 

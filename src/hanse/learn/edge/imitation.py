@@ -5,31 +5,31 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hanse.learn.edge.learners import minibatches, picked
-from hanse.learn.edge.net import MASKED, Batch, EdgeNet
-from hanse.learn.edge.rollout import Decided, as_batch, point, sizes_by_slot
+from hanse.learn.edge.net import MASKED, EdgeNet, FeatureBatch
+from hanse.learn.edge.policy_gradient import minibatches, select_states
+from hanse.learn.edge.rollout import Decisions, make_batch, run_pointer, sizes_by_slot
 from hanse.policy.edge.features import encode
 from hanse.policy.edge.priced import PricedRule, choose_priced, shared_room
 from hanse.policy.edge.view import NONE
 from hanse.sim.edge.setting import Setting
 from hanse.sim.edge.streams import Streams
-from hanse.sim.edge.world import World
+from hanse.sim.edge.world import EdgeWorld
 
 
-class Lessons(msgspec.Struct, frozen=True, eq=False):
+class RuleSamples(msgspec.Struct, frozen=True, eq=False):
     """States, and the rule's choices in them."""
 
-    batch: Batch
-    decided: Decided
+    batch: FeatureBatch
+    decided: Decisions
 
 
-def watch_rule(net: EdgeNet, setting: Setting, streams: Streams, rule: PricedRule) -> Lessons:
+def collect_rule_samples(net: EdgeNet, setting: Setting, streams: Streams, rule: PricedRule) -> RuleSamples:
     """Play the rule and collect its choices in every state in which some cluster could choose.
 
     The network is not asked; what it takes unchanged from the rule is not collected.
     """
-    world = World(setting, streams)
-    batches: list[Batch] = []
+    world = EdgeWorld(setting, streams)
+    batches: list[FeatureBatch] = []
     notes: list[dict[str, Tensor]] = []
     states = 0
     while world.episodes:
@@ -38,7 +38,7 @@ def watch_rule(net: EdgeNet, setting: Setting, streams: Streams, rule: PricedRul
         choice = choose_priced(rule, view)
         rows = np.flatnonzero(features.may_choose.any(axis=(1, 2)))
         if len(rows):
-            batch = as_batch(features, rows)
+            batch = make_batch(features, rows)
             e, n = torch.nonzero(batch.may_choose.any(dim=2), as_tuple=True)
             where = rows[e.numpy()], n.numpy()
             window = view.task.shape[2]
@@ -62,35 +62,39 @@ def watch_rule(net: EdgeNet, setting: Setting, streams: Streams, rule: PricedRul
             states += len(rows)
         world.step(choice)
         world.drop_finished()
-    fields = Decided.__struct_fields__
-    decided = Decided(**{name: torch.cat([note[name] for note in notes]) for name in fields})
-    names = Batch.__struct_fields__
-    return Lessons(
-        batch=Batch(**{name: torch.cat([getattr(b, name) for b in batches]) for name in names}),
+    fields = Decisions.__struct_fields__
+    decided = Decisions(**{name: torch.cat([note[name] for note in notes]) for name in fields})
+    names = FeatureBatch.__struct_fields__
+    return RuleSamples(
+        batch=FeatureBatch(**{name: torch.cat([getattr(b, name) for b in batches]) for name in names}),
         decided=decided,
     )
 
 
 def imitate(
-    net: EdgeNet, optimiser: torch.optim.Optimizer, lessons: Lessons, epochs: int, generator: torch.Generator
+    net: EdgeNet,
+    optimiser: torch.optim.Optimizer,
+    samples: RuleSamples,
+    epochs: int,
+    generator: torch.Generator,
 ) -> float:
     """Run some epochs of cross-entropy to the rule's choices; return the mean loss of the last epoch."""
-    decided, losses = lessons.decided, [0.0]
-    window = lessons.batch.task.shape[2]
-    row_of = torch.zeros(lessons.batch.cluster.shape[0], dtype=torch.long)
+    decided, losses = samples.decided, [0.0]
+    window = samples.batch.task.shape[2]
+    row_of = torch.zeros(samples.batch.cluster.shape[0], dtype=torch.long)
     for _ in range(epochs):
         losses = []
-        for rows in minibatches(lessons.batch.cluster.shape[0], 128, generator):
-            batch, at = picked(decided, lessons.batch, rows)
+        for rows in minibatches(samples.batch.cluster.shape[0], 128, generator):
+            batch, at = select_states(decided, samples.batch, rows)
             row_of[rows] = torch.arange(len(rows))
             row, col = row_of[decided.row[at]], decided.col[at]
-            pointed = point(net, batch, row, col)
+            pointed = run_pointer(net, batch, row, col)
             slot = decided.slot[at]
             loss = nn.functional.cross_entropy(pointed.logits, slot)
             took = torch.nonzero(slot < window)[:, 0]
-            if len(took) and not net.rules_sizes:
+            if len(took) and not net.uses_rule_sizes:
                 raw = batch.task[row[took], col[took], slot[took]]
-                cpu_logits, gpu_logits = net.size(pointed.at(took, slot[took]), raw)
+                cpu_logits, gpu_logits = net.size_logits(pointed.at(took, slot[took]), raw)
                 chosen = at[took]
                 cpu_logits = cpu_logits.masked_fill(~decided.cpu_mask[chosen], MASKED)
                 gpu_logits = gpu_logits.masked_fill(~decided.gpu_mask[chosen], MASKED)

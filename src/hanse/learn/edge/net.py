@@ -14,26 +14,26 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from hanse.policy.edge.features import CLUSTER_FEATURES, PICK_SHOWN, RUNNING_FEATURES, TASK_FEATURES
-from hanse.policy.edge.shown import CPUS_SHOWN, GPUS_SHOWN, SHOWN_FEATURES, SIZES_MAX
+from hanse.policy.edge.feature_table import RULE_CPUS_COLUMN, RULE_GPUS_COLUMN, SIZES_MAX, TABLE_FEATURES
+from hanse.policy.edge.features import CLUSTER_FEATURES, RULE_PICK_COLUMN, RUNNING_FEATURES, TASK_FEATURES
 
 SUMMARY: Final = 62
 """Floats of a cluster's summary; its free CPUs and GPUs make it 64."""
 
 MASKED: Final = -1e9
 
-RULES_OWN: Final = (SHOWN_FEATURES - 1, PICK_SHOWN)
+RULE_COLUMNS: Final = (TABLE_FEATURES - 1, RULE_PICK_COLUMN)
 """Columns of a task's features that show the rule's answer: its duration, and its pick."""
 
-Lean = tuple[float, float, float, float]
+RuleLean = tuple[float, float, float, float]
 """Terms added to the logits: per CPU and GPU away from the rule's size, for its slot and its pass."""
 
-NO_LEAN: Final[Lean] = (0.0, 0.0, 0.0, 0.0)
-CPU_LEAN: Final[Lean] = (-20.0, 0.0, 0.0, 0.0)
+NO_LEAN: Final[RuleLean] = (0.0, 0.0, 0.0, 0.0)
+CPU_LEAN: Final[RuleLean] = (-20.0, 0.0, 0.0, 0.0)
 """CPUs are the rule's: in training they hardly matter, and where they do, they were not learned."""
-SIZE_LEAN: Final[Lean] = (-20.0, -20.0, 0.0, 0.0)
+SIZE_LEAN: Final[RuleLean] = (-20.0, -20.0, 0.0, 0.0)
 """Sizes are the rule's: one GPU too few can cost a task a whole step, and imitation may miss by one."""
-FULL_LEAN: Final[Lean] = (-1.5, -1.5, 3.0, 3.0)
+FULL_LEAN: Final[RuleLean] = (-1.5, -1.5, 3.0, 3.0)
 """Likeliest answer of the untrained network is the rule's; sizes near the rule's are tried most."""
 
 
@@ -53,11 +53,11 @@ class NetConfig(msgspec.Struct, frozen=True):
     told: bool = False
     """True: the network sees the rule's own pick. Imitation is then quick and holds on clusters never seen,
     but it settles on the rule alone, and forty more iterations did not improve on it."""
-    lean: Lean = SIZE_LEAN
+    lean: RuleLean = SIZE_LEAN
     """Bias of the network towards the rule; biased layers have zero weights before training."""
 
 
-class Batch(msgspec.Struct, frozen=True, eq=False):
+class FeatureBatch(msgspec.Struct, frozen=True, eq=False):
     """Features as tensors; shapes as in :class:`hanse.policy.edge.features.Features`."""
 
     cluster: Tensor
@@ -78,7 +78,7 @@ class Tokens(msgspec.Struct, frozen=True, eq=False):
     """(T,) slot of the task, counted over the whole batch."""
 
 
-class Pointed(msgspec.Struct, frozen=True, eq=False):
+class PointerOutput(msgspec.Struct, frozen=True, eq=False):
     """Output of the pointer for D deciders."""
 
     logits: Tensor
@@ -122,32 +122,32 @@ class EdgeNet(nn.Module):
         self.cpus = nn.Linear(h, SIZES_MAX)
         self.lean: Tensor
         self.register_buffer("lean", torch.tensor(config.lean))
-        self.rules_sizes = max(config.lean[:2]) <= min(SIZE_LEAN)
+        self.uses_rule_sizes = max(config.lean[:2]) <= min(SIZE_LEAN)
         """True if sizes are the rule's: then none need be drawn or recorded."""
         flat_inputs = CLUSTER_FEATURES + config.window * TASK_FEATURES
         self.flat_hidden = nn.Linear(flat_inputs if config.flat else 1, 2 * h)
         self.flat_point = nn.Linear(2 * h, config.window + 1)
         self.flat_size = nn.Linear(2 * h, h)
-        leaning = ((self.cpus,), (self.gpus,), (self.point, self.flat_point), (self.pass_point,))
-        for layers, slope in zip(leaning, config.lean, strict=True):
+        leaning_layers = ((self.cpus,), (self.gpus,), (self.point, self.flat_point), (self.pass_point,))
+        for layers, slope in zip(leaning_layers, config.lean, strict=True):
             for layer in layers if slope else ():  # zero at first: only the rule's answer remains
                 nn.init.zeros_(layer.weight)
                 nn.init.zeros_(layer.bias)
         if not config.told:
             slots = range(CLUSTER_FEATURES, flat_inputs, TASK_FEATURES) if config.flat else ()
-            _blind(self.task_in, RULES_OWN)
-            _blind(self.flat_hidden, [first + column for first in slots for column in RULES_OWN])
+            _zero_inputs(self.task_in, RULE_COLUMNS)
+            _zero_inputs(self.flat_hidden, [first + column for first in slots for column in RULE_COLUMNS])
 
-    def states(self, batch: Batch) -> tuple[Tensor, Tokens]:
+    def states(self, batch: FeatureBatch) -> tuple[Tensor, Tokens]:
         """Return (B, N, H) cluster states after messages, and their pending tasks' states before them."""
-        task = packed(self.task_in, batch.task)
+        task = pack_tokens(self.task_in, batch.task)
         own = torch.relu(self.cluster_in(batch.cluster))
         if self.config.encoder == "none":
             return own, task
-        local = self.local(own, task, packed(self.running_in, batch.running))
-        return self.heard(local, self.summary(local), batch.known), task
+        local = self.local_states(own, task, pack_tokens(self.running_in, batch.running))
+        return self.read_summaries(local, self.summary(local), batch.known), task
 
-    def local(self, own: Tensor, task: Tokens, running: Tokens) -> Tensor:
+    def local_states(self, own: Tensor, task: Tokens, running: Tokens) -> Tensor:
         """Return (B, N, H) cluster states after messages of their own tasks."""
         b, n, h = own.shape
         if self.config.encoder == "mean":
@@ -161,7 +161,7 @@ class EdgeNet(nn.Module):
         parts = [own, *(message.view(b, n, h) for message in messages)]
         return torch.relu(self.fuse(torch.cat(parts, dim=-1)))
 
-    def heard(self, local: Tensor, summary: Tensor, known: Tensor) -> Tensor:
+    def read_summaries(self, local: Tensor, summary: Tensor, known: Tensor) -> Tensor:
         """Return (B, N, H) cluster states after the shortcut node, with the summaries each cluster knows."""
         b, n, _ = summary.shape
         heads, size = self.config.heads, self.config.hidden // self.config.heads
@@ -175,9 +175,9 @@ class EdgeNet(nn.Module):
         message = (weight @ value).transpose(1, 2).reshape(b, n, heads * size)
         return torch.relu(self.back(torch.cat([local, message], dim=-1)))
 
-    def point_at(
+    def pointer_logits(
         self, cluster: Tensor, task: Tokens, raw: Tensor, allowed: Tensor, rules: Tensor, owner: Tensor
-    ) -> Pointed:
+    ) -> PointerOutput:
         """Return the pointer's output for D deciders.
 
         ``cluster`` (D, H), ``raw`` (D, CLUSTER_FEATURES + P * TASK_FEATURES), ``allowed`` (D, P), ``rules``
@@ -188,8 +188,10 @@ class EdgeNet(nn.Module):
             hidden = torch.tanh(self.flat_hidden(raw))
             open_ = torch.cat([allowed, torch.ones_like(allowed[:, :1])], dim=1)
             index = torch.arange(d)[:, None].expand(d, window)
-            logits = (self.flat_point(hidden) + self.picking(rules * allowed)).masked_fill(~open_, MASKED)
-            return Pointed(logits=logits, state=torch.relu(self.flat_size(hidden)), index=index)
+            logits = (self.flat_point(hidden) + self.rule_pick_logits(rules * allowed)).masked_fill(
+                ~open_, MASKED
+            )
+            return PointerOutput(logits=logits, state=torch.relu(self.flat_size(hidden)), index=index)
         who, slot = torch.nonzero(allowed, as_tuple=True)
         at = torch.searchsorted(task.place, owner[who] * window + slot)
         # index_select, not state[at]: its gradient is several times cheaper
@@ -201,32 +203,34 @@ class EdgeNet(nn.Module):
         passing = torch.relu(self.pass_hidden(torch.cat([cluster, near], dim=-1)))
         logits = torch.full((d, window), MASKED).index_put((who, slot), self.point(state)[:, 0])
         index = torch.zeros(d, window, dtype=torch.long).index_put((who, slot), torch.arange(len(who)))
-        logits = torch.cat([logits, self.pass_point(passing)], dim=-1) + self.picking(rules * allowed)
-        return Pointed(logits=logits, state=state, index=index)
+        logits = torch.cat([logits, self.pass_point(passing)], dim=-1) + self.rule_pick_logits(
+            rules * allowed
+        )
+        return PointerOutput(logits=logits, state=state, index=index)
 
-    def picking(self, rules: Tensor) -> Tensor:
+    def rule_pick_logits(self, rules: Tensor) -> Tensor:
         """Return (D, P+1) what the rule's own pick, or its pass, adds to that logit."""
         passes = 1.0 - rules.sum(dim=1, keepdim=True)
         return torch.cat([self.lean[2] * rules, self.lean[3] * passes], dim=1)
 
-    def size(self, state: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:
+    def size_logits(self, state: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:
         """Return CPU and GPU logits (sizes 1 to 16, unmasked) of chosen slots, from states and features."""
-        cpus = self.cpus(state) + self.leaning(raw, CPUS_SHOWN, 0)
-        return cpus, self.gpus(state) + self.leaning(raw, GPUS_SHOWN, 1)
+        cpus = self.cpus(state) + self.rule_size_logits(raw, RULE_CPUS_COLUMN, 0)
+        return cpus, self.gpus(state) + self.rule_size_logits(raw, RULE_GPUS_COLUMN, 1)
 
-    def rules_size(self, raw: Tensor) -> tuple[Tensor, Tensor]:
+    def rule_sizes(self, raw: Tensor) -> tuple[Tensor, Tensor]:
         """Return (D,) CPUs and GPUs minus 1 that the rule gives to slots with these features."""
-        shown = raw[:, [CPUS_SHOWN, GPUS_SHOWN]] * SIZES_MAX
+        shown = raw[:, [RULE_CPUS_COLUMN, RULE_GPUS_COLUMN]] * SIZES_MAX
         sizes = (shown.round().long() - 1).clamp(min=0)
         return sizes[:, 0], sizes[:, 1]
 
-    def leaning(self, raw: Tensor, column: int, which: int) -> Tensor:
+    def rule_size_logits(self, raw: Tensor, column: int, which: int) -> Tensor:
         """Return (D, 16) what distance from the rule's size adds to the logits."""
         away = (raw[:, column, None] * SIZES_MAX - torch.arange(1.0, SIZES_MAX + 1)).abs()
         return self.lean[which] * away
 
 
-def _blind(layer: nn.Linear, columns: Sequence[int]) -> None:
+def _zero_inputs(layer: nn.Linear, columns: Sequence[int]) -> None:
     """Set the weights of inputs to zero, now and in training; the shape of layer and file stays the same."""
     seen = torch.ones(layer.in_features)
     seen[list(columns)] = 0.0
@@ -235,7 +239,7 @@ def _blind(layer: nn.Linear, columns: Sequence[int]) -> None:
     layer.weight.register_hook(lambda gradient: gradient * seen)  # type: ignore[no-untyped-call]  # torch says nothing of it
 
 
-def packed(layer: nn.Linear, token: Tensor) -> Tokens:
+def pack_tokens(layer: nn.Linear, token: Tensor) -> Tokens:
     """Apply a layer to the (B, N, S, F) tokens that are present: their first feature is 1."""
     flat = token.flatten(0, 2)
     place = torch.nonzero(flat[:, 0] > 0)[:, 0]
@@ -283,7 +287,7 @@ class Critic(nn.Module):
         self.first = nn.Linear(hidden, hidden)
         self.last = nn.Linear(hidden, 1)
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: FeatureBatch) -> Tensor:
         """Return (B,) values."""
         task = torch.relu(self.task(batch.task)).sum(dim=2)
         running = torch.relu(self.running(batch.running)).sum(dim=2)

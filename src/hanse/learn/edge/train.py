@@ -13,15 +13,21 @@ import msgspec
 import numpy as np
 import torch
 
-from hanse.learn.edge import learners
-from hanse.learn.edge.courses import Course, judges, lesson, rule_of, validation
-from hanse.learn.edge.imitation import imitate, watch_rule
+from hanse.learn.edge import policy_gradient
+from hanse.learn.edge.curriculum import (
+    Curriculum,
+    make_iteration,
+    rule_of,
+    validation_names,
+    validation_streams,
+)
+from hanse.learn.edge.greedy_player import torch_player
+from hanse.learn.edge.imitation import collect_rule_samples, imitate
 from hanse.learn.edge.net import NO_LEAN, Critic, EdgeNet, NetConfig
-from hanse.learn.edge.playing import by_net
 from hanse.learn.edge.rollout import collect
 from hanse.policy.edge.view import Floats
 from hanse.sim.edge import setting as settings
-from hanse.sim.edge.play import by_rule, play
+from hanse.sim.edge.play import play, priced_player
 from hanse.sim.edge.setting import Setting
 from hanse.sim.edge.streams import make_streams
 
@@ -32,7 +38,7 @@ class TrainConfig(msgspec.Struct, frozen=True):
     setting: str = "syn3"
     seed: int = 1
     method: Literal["crn", "mappo"] = "crn"
-    course: Course = "randomised"
+    course: Curriculum = "randomised"
     warm_start: bool = True
     """True: imitate the rule first."""
     warm_lessons: int = 8
@@ -62,7 +68,7 @@ class TrainConfig(msgspec.Struct, frozen=True):
     lean_late: bool = False
     """True: only the validated and exported network is biased towards the rule; the learning one is not."""
     net: NetConfig = NetConfig(encoder="none")
-    ppo: learners.PpoConfig = learners.PpoConfig()
+    ppo: policy_gradient.PpoConfig = policy_gradient.PpoConfig()
 
     @property
     def last(self) -> int:
@@ -73,7 +79,7 @@ class TrainConfig(msgspec.Struct, frozen=True):
         """Return the learning rate of an iteration."""
         return self.rate * (1.0 - 0.9 * iteration / self.iterations)
 
-    def ppo_at(self, iteration: int) -> learners.PpoConfig:
+    def ppo_at(self, iteration: int) -> policy_gradient.PpoConfig:
         """Return the constants of an iteration's update: the weight of entropy falls linearly to zero.
 
         Validation uses the likeliest choice; towards the end there is no use in trying others.
@@ -87,7 +93,7 @@ class TrainConfig(msgspec.Struct, frozen=True):
         return first + (last - first) * iteration / self.iterations
 
 
-class Progress(msgspec.Struct, frozen=True):
+class TrainingProgress(msgspec.Struct, frozen=True):
     """Progress of a training run after an iteration."""
 
     iteration: int
@@ -139,11 +145,11 @@ class Trainer:
         self.best = float("inf")
         self.best_iteration = 0
         self.best_weights: dict[str, torch.Tensor] = {}
-        self.judged_at = -1
+        self.validated_at = -1
         """Iteration of the latest validation."""
         self.ratios: dict[str, float] = {}
         """Latest validation, by setting."""
-        self._judged: dict[str, tuple[Setting, list[int], Floats]] = {}
+        self._validation_cache: dict[str, tuple[Setting, list[int], Floats]] = {}
 
     def save(self, path: Path) -> None:
         """Write a checkpoint, whole or not at all."""
@@ -186,18 +192,22 @@ class Trainer:
         """Imitate the rule on the curriculum's own settings; return the last loss."""
         config, loss = self.config, 0.0
         optimiser = torch.optim.Adam(self.net.parameters(), lr=2e-3)
-        drawn = []
+        sample_sets = []
         for number in range(config.warm_lessons):
             share = (number + 0.5) / config.warm_lessons  # every sort of setting, in proportion
-            first = lesson(self.base, config.course, config.seed, 90_000 + number, 1, config.rows, share)
+            first = make_iteration(
+                self.base, config.course, config.seed, 90_000 + number, 1, config.rows, share
+            )
             rows = np.arange(min(len(first.streams.seed), 48))
-            drawn.append(watch_rule(self.net, first.setting, first.streams.take(rows), first.rule))
+            sample_sets.append(
+                collect_rule_samples(self.net, first.setting, first.streams.take(rows), first.rule)
+            )
         for epoch in range(config.warm_epochs):
             for group in optimiser.param_groups:
                 group["lr"] = 2e-3 * (1.0 - 0.9 * epoch / config.warm_epochs)
-            for number, lessons in enumerate(drawn):
+            for number, samples in enumerate(sample_sets):
                 generator = torch.Generator().manual_seed(config.seed * 1_000 + epoch * 10 + number)
-                loss = imitate(self.net, optimiser, lessons, 1, generator)
+                loss = imitate(self.net, optimiser, samples, 1, generator)
         self._restart_average()
         return loss
 
@@ -206,7 +216,7 @@ class Trainer:
         self.averaged.load_state_dict(self.net.state_dict())
         self.averaged.lean.copy_(torch.tensor(self.config.net.lean))
 
-    def _average(self) -> None:
+    def _update_average(self) -> None:
         """Move the mean of the weights towards those of this iteration."""
         keep = self.config.average
         with torch.no_grad():
@@ -216,7 +226,7 @@ class Trainer:
     def step(self) -> tuple[float, float, float]:
         """Run one iteration; return the mean completion, the share of conflicts and the entropy."""
         config, ppo = self.config, self.config.ppo_at(self.iteration)
-        now = lesson(
+        iteration = make_iteration(
             self.base,
             config.course,
             config.seed,
@@ -228,33 +238,33 @@ class Trainer:
         generator = torch.Generator().manual_seed(config.seed * 1_000_003 + self.iteration)
         for group in self.optimiser.param_groups:
             group["lr"] = config.rate_at(self.iteration)
-        memory = collect(self.net, now.setting, now.streams, now.rule, generator)
+        buffer = collect(self.net, iteration.setting, iteration.streams, iteration.rule, generator)
         if config.method == "crn":
-            advantage = learners.group_advantage(memory, config.replicas, ppo)
+            advantage = policy_gradient.group_advantage(buffer, config.replicas, ppo)
         else:
             with torch.no_grad():
-                value = self.critic(memory.batch).numpy().astype(np.float64)
-            advantage, target = learners.critic_advantage(memory, value, ppo)
-            learners.improve_critic(self.critic, self.critic_optimiser, memory.batch, target, generator)
-        info = learners.improve(self.net, self.optimiser, memory, advantage, ppo, generator)
-        self._average()
+                value = self.critic(buffer.batch).numpy().astype(np.float64)
+            advantage, target = policy_gradient.critic_advantage(buffer, value, ppo)
+            policy_gradient.update_critic(self.critic, self.critic_optimiser, buffer.batch, target, generator)
+        info = policy_gradient.update_policy(self.net, self.optimiser, buffer, advantage, ppo, generator)
+        self._update_average()
         self.iteration += 1
-        self.sub_steps += memory.sub_steps
-        return float(memory.completion.mean()), memory.conflicts, info["entropy"]
+        self.sub_steps += buffer.sub_steps
+        return float(buffer.completion.mean()), buffer.conflicts, info["entropy"]
 
     def validate(self) -> float:
         """Return the worst ratio to the rule over the validation settings; keep the best weights."""
         worst = 0.0
-        for name in judges(self.config.course):
-            if name not in self._judged:
-                setting, seeds = validation(name)
-                self._judged[name] = (
+        for name in validation_names(self.config.course):
+            if name not in self._validation_cache:
+                setting, seeds = validation_streams(name)
+                self._validation_cache[name] = (
                     setting,
                     seeds,
-                    play(setting, make_streams(setting, seeds), by_rule(setting)).mean,
+                    play(setting, make_streams(setting, seeds), priced_player(setting)).mean,
                 )
-            setting, seeds, rule_means = self._judged[name]
-            player = by_net(self.averaged, rule_of(setting))
+            setting, seeds, rule_means = self._validation_cache[name]
+            player = torch_player(self.averaged, rule_of(setting))
             means = play(setting, make_streams(setting, seeds), player).mean
             weight = 1.0 if name == self.config.setting else 0.0
             ratio = float(means.mean() / rule_means.mean())
@@ -262,7 +272,7 @@ class Trainer:
             # the trained-for setting decides; another may be up to 1 % worse than the rule before it counts
             worst = max(worst, ratio if weight else ratio - 0.01)
         self.against_rule = worst
-        self.judged_at = self.iteration
+        self.validated_at = self.iteration
         if worst < self.best:
             self.best = worst
             self.best_iteration = self.iteration
@@ -270,7 +280,9 @@ class Trainer:
         return worst
 
 
-def train(trainer: Trainer, report: Callable[[Progress], None], checkpoint: Path | None = None) -> EdgeNet:
+def train(
+    trainer: Trainer, report: Callable[[TrainingProgress], None], checkpoint: Path | None = None
+) -> EdgeNet:
     """Run to the end (from the trainer's iteration on) and return the network with the best validation."""
     config = trainer.config
     began, from_iteration = monotonic(), trainer.iteration
@@ -290,7 +302,7 @@ def train(trainer: Trainer, report: Callable[[Progress], None], checkpoint: Path
         done = trainer.iteration - from_iteration
         pace = (monotonic() - began) / done
         report(
-            Progress(
+            TrainingProgress(
                 iteration=trainer.iteration,
                 iterations=config.last,
                 completion=completion,
@@ -303,7 +315,7 @@ def train(trainer: Trainer, report: Callable[[Progress], None], checkpoint: Path
                 best=trainer.best,
             )
         )
-    if trainer.judged_at != trainer.iteration:
+    if trainer.validated_at != trainer.iteration:
         trainer.validate()
     if trainer.best_weights:
         trainer.averaged.load_state_dict(trainer.best_weights)

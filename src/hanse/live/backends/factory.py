@@ -7,8 +7,8 @@ from typing import Literal, cast
 from hanse.live.backends.interface import Backend
 from hanse.live.backends.null import NullBackend
 from hanse.live.backends.process.backend import ProcessBackend
-from hanse.live.backends.process.sandbox import chosen_walls
-from hanse.live.backends.process.task_users import chosen_user
+from hanse.live.backends.process.sandbox import choose_sandbox
+from hanse.live.backends.process.task_users import choose_user
 from hanse.live.backends.slurm.factory import make_slurm_backend
 from hanse.live.config.league import BackendKind, ClusterEntry
 from hanse.security.credentials import IDENTITY_FILE
@@ -16,49 +16,55 @@ from hanse.security.home import AUTHORITY, PEOPLE
 
 log = logging.getLogger(__name__)
 
-TASKS = "tasks"
+TASKS_DIRECTORY = "tasks"
 """Directory of a runner's tasks, in its member's directory or where the league file says."""
 
 
 def make_backend(entry: ClusterEntry, directory: Path) -> Backend:
     """Return the backend of one runner of this cluster."""
-    wanted = entry.backend
-    place = (Path(wanted.directory) / directory.name if wanted.directory else directory) / TASKS
-    if wanted.kind is BackendKind.NULL:
+    settings = entry.backend
+    tasks_directory = (
+        Path(settings.directory) / directory.name if settings.directory else directory
+    ) / TASKS_DIRECTORY
+    if settings.kind is BackendKind.NULL:
         return NullBackend(entry.nodes)
-    if wanted.kind is BackendKind.SLURM:
+    if settings.kind is BackendKind.SLURM:
         log.warning("tasks are not isolated from each other: on Slurm all run as one account")
-        return make_slurm_backend(place, entry.name, entry.nodes, wanted.slurm, wanted.user)
-    open_to_tasks(place.parent)
-    walls, problem = chosen_walls(wanted.sandbox)
+        return make_slurm_backend(tasks_directory, entry.name, entry.nodes, settings.slurm, settings.user)
+    allow_task_traversal(tasks_directory.parent)
+    sandbox, problem = choose_sandbox(settings.sandbox)
     if problem is not None:
         log.warning("tasks are not isolated from each other: they are all one user's, and %s", problem)
     return ProcessBackend(
-        place,
+        tasks_directory,
         entry.name,
         entry.nodes,
-        user=chosen_user(wanted.user, wanted.users),
-        sandbox=walls,
-        hidden=kept_places(directory, wanted.directory),
-        memory_default=wanted.memory_default,
-        output_bytes_max=wanted.output,
-        driver=cast("Literal['auto', 'v2', 'v1', 'rlimit']", wanted.limits),
-        disk_quota=wanted.disk,
-        files_quota=wanted.files,
+        user=choose_user(settings.user, settings.users),
+        sandbox=sandbox,
+        hidden=private_directories(directory, settings.directory),
+        memory_default=settings.memory_default,
+        output_bytes_max=settings.output,
+        driver=cast("Literal['auto', 'v2', 'v1', 'rlimit']", settings.limits),
+        disk_quota=settings.disk,
+        files_quota=settings.files,
     )
 
 
-def kept_places(directory: Path, elsewhere: str = "") -> tuple[Path, ...]:
+def private_directories(directory: Path, shared_parent: str = "") -> tuple[Path, ...]:
     """Return the directories of the league on this machine that tasks must not see: the member's own, those
     with keys beside it, and ``shared_parent`` (the parent of all runners' tasks) if it is given."""
     home = directory.parent
-    known = [home / AUTHORITY, home / PEOPLE, *(path.parent for path in home.glob(f"*/{IDENTITY_FILE}"))]
-    if elsewhere:
-        known.append(Path(elsewhere))
-    return (directory, *(path for path in known if path.is_dir() and path != directory))
+    directories = [
+        home / AUTHORITY,
+        home / PEOPLE,
+        *(path.parent for path in home.glob(f"*/{IDENTITY_FILE}")),
+    ]
+    if shared_parent:
+        directories.append(Path(shared_parent))
+    return (directory, *(path for path in directories if path.is_dir() and path != directory))
 
 
-def open_to_tasks(directory: Path) -> None:
+def allow_task_traversal(directory: Path) -> None:
     """Let tasks traverse a member's directory to their own below it, and close all other entries.
 
     A joining member creates the directory for its key first, and closed: then a task could not enter its own
@@ -66,6 +72,6 @@ def open_to_tasks(directory: Path) -> None:
     """
     directory.mkdir(mode=0o711, parents=True, exist_ok=True)
     for entry in directory.iterdir():
-        if entry.name != TASKS and not entry.is_symlink():
+        if entry.name != TASKS_DIRECTORY and not entry.is_symlink():
             entry.chmod(0o700 if entry.is_dir() else 0o600)
     directory.chmod(0o711)

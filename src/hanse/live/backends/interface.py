@@ -19,7 +19,7 @@ from hanse.model.ids import JobId, TaskId
 from hanse.model.messages import AttemptEnd
 from hanse.model.resources import Resources
 
-WAIT_CHARACTERS_MAX: Final = 300
+PENDING_REASON_CHARACTERS_MAX: Final = 300
 """Characters of ``PendingAttempt.reason``."""
 
 
@@ -34,50 +34,50 @@ class Stream(StrEnum):
     STDERR = "stderr"
 
 
-class Living(msgspec.Struct, frozen=True, array_like=True):
+class RunningAttempt(msgspec.Struct, frozen=True, array_like=True):
     """A running attempt, as ``reconcile`` finds it."""
 
     task: TaskId
     attempt: int
-    estate: str
-    moves: bool
+    shard: str
+    is_movable: bool
     """True if an unreachable league moves it: this and ``shard`` are as in ``LaunchAttempt``."""
 
 
-class Found(msgspec.Struct, frozen=True):
+class ReconcileResult(msgspec.Struct, frozen=True):
     """All attempts that a backend holds for one runner."""
 
-    running: tuple[Living, ...]
+    running: tuple[RunningAttempt, ...]
     ended: tuple[AttemptEnd, ...]
 
 
-class Wait(msgspec.Struct, frozen=True):
+class PendingAttempt(msgspec.Struct, frozen=True):
     """An attempt that a foreign queue has accepted and not started yet."""
 
     task: TaskId
     attempt: int
     node: int
-    place: str
+    node_name: str
     """Name of the node in the foreign system; empty: any node."""
-    since: int
+    requested_at: int
     """Time of the request to start, in unix microseconds."""
     reason: str
     """A clause for people with its source, at most ``PENDING_REASON_CHARACTERS_MAX``."""
 
 
-class Reports(Protocol):
+class BackendListener(Protocol):
     """Listener for starts, ends and capacity: the runner's shell. The backend calls it on the loop's thread,
     never from inside a call to the backend."""
 
-    def started(self, task: TaskId, attempt: int) -> None:
+    def on_attempt_started(self, task: TaskId, attempt: int) -> None:
         """Note that the attempt runs."""
         ...
 
-    def exited(self, end: AttemptEnd) -> None:
+    def on_attempt_ended(self, end: AttemptEnd) -> None:
         """Note that the attempt has ended; the backend keeps the record until ``forget``."""
         ...
 
-    def withheld(self, node: int, amount: Resources) -> None:
+    def on_capacity_withheld(self, node: int, amount: Resources) -> None:
         """Note the amount of a node that the league may not use from now on: others use it, or it is down or
         closed from outside. Replaces the amount reported for this node before."""
         ...
@@ -90,7 +90,7 @@ class Backend(Protocol):
         """Return the nodes, with their resources and attributes. Positions are node numbers."""
         ...
 
-    async def reconcile(self, reports: Reports) -> Found:
+    async def reconcile(self, listener: BackendListener) -> ReconcileResult:
         """Return the attempts that run and those that ended, after a (re)start; ``listener`` hears the rest.
 
         Called once, before any other method but ``capacity``. An attempt of unknown fate has ended with
@@ -110,7 +110,7 @@ class Backend(Protocol):
         """
         ...
 
-    def guard(self, until: int) -> None:
+    def extend_watchdog(self, until: int) -> None:
         """Let the watchdog end every attempt at ``until`` (CLOCK_BOOTTIME, microseconds), unless a later call
         moves that time. Holds while this process hangs or is dead; the attempts end with ``Outcome.LOST``."""
         ...
@@ -119,12 +119,12 @@ class Backend(Protocol):
         """Drop the record of an attempt, because the warden knows its end. Its output may be kept."""
         ...
 
-    def waits(self, job: JobId) -> tuple[Wait, ...]:
+    def pending_attempts(self, job: JobId) -> tuple[PendingAttempt, ...]:
         """Return the attempts of a job that wait outside of the league, by task and attempt, as of the latest
         poll. For people who ask; never a part of a decision."""
         ...
 
-    def closures(self) -> Mapping[int, str]:
+    def closed_nodes(self) -> Mapping[int, str]:
         """Return the nodes that the league may not use at all, by number, each with the reason as a clause,
         as of the latest poll. For people; ``BackendListener.on_capacity_withheld`` reports the amounts."""
         ...

@@ -15,12 +15,12 @@ from typing import Final
 import msgspec
 
 from hanse.core.config import NodeConfig
-from hanse.live.backends.interface import Found, Reports, Stream, Wait
+from hanse.live.backends.interface import BackendListener, PendingAttempt, ReconcileResult, Stream
 from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import JobId, TaskId, task_text
 from hanse.model.messages import AttemptEnd, Outcome, ResourceUsage
 
-Key = tuple[TaskId, int]
+AttemptId = tuple[TaskId, int]
 FOLLOWERS_MAX: Final = 64
 """Followers of outputs at once; further ones are refused."""
 
@@ -44,12 +44,12 @@ def null_payload(task: NullTask) -> bytes:
     return msgspec.msgpack.encode(task)
 
 
-class _Live(msgspec.Struct):
+class _NullAttempt(msgspec.Struct):
     """An attempt that runs."""
 
-    task: NullTask
-    began: int
-    due: int
+    program: NullTask
+    started_at: int
+    due_at: int
     outcome: Outcome
     code: int
     note: str = ""
@@ -60,46 +60,46 @@ class NullBackend:
 
     def __init__(self, nodes: tuple[NodeConfig, ...], *, duration: int = 0) -> None:
         self._nodes = nodes
-        self._usual = NullTask(duration)
-        self._reports: Reports | None = None
-        self._live: dict[Key, _Live] = {}
-        self._ended: dict[Key, AttemptEnd] = {}
-        self._fresh: deque[Key] = deque()
-        self._due: list[tuple[int, Key]] = []
-        self._until = 0
-        self._turn: asyncio.Handle | None = None
-        self._turn_at: int | None = None
-        self._followers: dict[Key, list[asyncio.Event]] = {}
+        self._default_task = NullTask(duration)
+        self._listener: BackendListener | None = None
+        self._live: dict[AttemptId, _NullAttempt] = {}
+        self._ended: dict[AttemptId, AttemptEnd] = {}
+        self._just_started: deque[AttemptId] = deque()
+        self._due_times: list[tuple[int, AttemptId]] = []
+        self._deadline = 0
+        self._timer: asyncio.Handle | None = None
+        self._timer_at: int | None = None
+        self._followers: dict[AttemptId, list[asyncio.Event]] = {}
         self._closed = False
 
     async def capacity(self) -> tuple[NodeConfig, ...]:
         """Return the configured nodes."""
         return self._nodes
 
-    async def reconcile(self, reports: Reports) -> Found:
+    async def reconcile(self, listener: BackendListener) -> ReconcileResult:
         """Return no attempts: none survives a restart."""
-        assert self._reports is None, "reconcile is called once"
-        self._reports = reports
-        return Found((), ())
+        assert self._listener is None, "reconcile is called once"
+        self._listener = listener
+        return ReconcileResult((), ())
 
     def start(self, launch: LaunchAttempt) -> None:
         """Pretend to start an attempt."""
         key = (launch.task, launch.attempt)
         assert key not in self._live, f"start called twice for {task_text(key[0])} attempt {key[1]}"
-        task = self._usual
+        task = self._default_task
         if launch.payload:
             try:
                 task = _decoder.decode(launch.payload)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                task = self._usual  # a real program: it lasts for the default duration
+                task = self._default_task  # a real program: it lasts for the default duration
         now = _now()
         outcome = Outcome.FAILED if task.code else Outcome.SUCCEEDED
         due = now + task.duration
-        self._live[key] = _Live(task, now, due, outcome, task.code)
-        self._fresh.append(key)
+        self._live[key] = _NullAttempt(task, now, due, outcome, task.code)
+        self._just_started.append(key)
         if due > now:
-            heappush(self._due, (due, key))
-        self._wake(now)
+            heappush(self._due_times, (due, key))
+        self._set_timer(now)
 
     def stop(self, task: TaskId, attempt: int, grace: int) -> None:
         """Pretend to signal an attempt."""
@@ -107,28 +107,28 @@ class NullBackend:
         if live is None:
             return
         now = _now()
-        at = now + grace if live.task.stubborn else now
-        if live.outcome is not Outcome.CANCELLED or at < live.due:
-            live.outcome, live.code = Outcome.CANCELLED, -9 if live.task.stubborn else -15
-            live.due = min(at, live.due)
-            heappush(self._due, (live.due, (task, attempt)))
-            self._wake(live.due)
+        at = now + grace if live.program.stubborn else now
+        if live.outcome is not Outcome.CANCELLED or at < live.due_at:
+            live.outcome, live.code = Outcome.CANCELLED, -9 if live.program.stubborn else -15
+            live.due_at = min(at, live.due_at)
+            heappush(self._due_times, (live.due_at, (task, attempt)))
+            self._set_timer(live.due_at)
 
-    def guard(self, until: int) -> None:
+    def extend_watchdog(self, until: int) -> None:
         """End all attempts at ``until``; fails while the process hangs, but so do its tasks."""
-        self._until = max(self._until, until)
+        self._deadline = max(self._deadline, until)
         if self._live:
-            self._wake(self._until)
+            self._set_timer(self._deadline)
 
     def forget(self, task: TaskId, attempt: int) -> None:
         """Drop the end."""
         self._ended.pop((task, attempt), None)
 
-    def waits(self, job: JobId) -> tuple[Wait, ...]:  # noqa: ARG002  no job has any
+    def pending_attempts(self, job: JobId) -> tuple[PendingAttempt, ...]:  # noqa: ARG002  no job has any
         """Return nothing: every started attempt runs at once."""
         return ()
 
-    def closures(self) -> Mapping[int, str]:
+    def closed_nodes(self) -> Mapping[int, str]:
         """Return nothing: no node is withheld."""
         return {}
 
@@ -144,84 +144,88 @@ class NullBackend:
         for nothing in (b"",)[offset:0]:
             yield nothing
 
-    async def _follow(self, key: Key) -> None:
+    async def _follow(self, key: AttemptId) -> None:
         """Wait for the end of an attempt."""
         if sum(map(len, self._followers.values())) >= FOLLOWERS_MAX:
             raise OSError(f"{FOLLOWERS_MAX} outputs are followed already; try again later")
-        over = asyncio.Event()
-        self._followers.setdefault(key, []).append(over)
+        ended = asyncio.Event()
+        self._followers.setdefault(key, []).append(ended)
         try:
-            await over.wait()
+            await ended.wait()
         finally:
             followers = self._followers.get(key, [])
-            if over in followers:
-                followers.remove(over)
+            if ended in followers:
+                followers.remove(ended)
             if not followers:
                 self._followers.pop(key, None)
 
     async def close(self) -> None:
         """Stop the timer and release all followers."""
         self._closed = True
-        if self._turn is not None:
-            self._turn.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         for followers in self._followers.values():
             for follower in followers:
                 follower.set()
 
-    def _wake(self, at: int) -> None:
+    def _set_timer(self, at: int) -> None:
         """Call ``_on_timer`` at this time, by one timer for all attempts."""
-        if self._turn is not None:
-            assert self._turn_at is not None
-            if self._turn_at <= at:
+        if self._timer is not None:
+            assert self._timer_at is not None
+            if self._timer_at <= at:
                 return
-            self._turn.cancel()
+            self._timer.cancel()
         loop = asyncio.get_running_loop()
-        wait = at - _now()
-        self._turn_at = at
-        self._turn = loop.call_later(wait / 1e6, self._go) if wait > 0 else loop.call_soon(self._go)
+        delay = at - _now()
+        self._timer_at = at
+        self._timer = (
+            loop.call_later(delay / 1e6, self._on_timer) if delay > 0 else loop.call_soon(self._on_timer)
+        )
 
-    def _go(self) -> None:
-        self._turn = self._turn_at = None
+    def _on_timer(self) -> None:
+        self._timer = self._timer_at = None
         now = _now()
-        for _ in range(len(self._fresh)):
-            key = self._fresh.popleft()
+        for _ in range(len(self._just_started)):
+            key = self._just_started.popleft()
             live = self._live.get(key)
-            if live is not None and self._until and now >= self._until:
+            if live is not None and self._deadline and now >= self._deadline:
                 live.outcome, live.code, live.note = Outcome.UNSTARTED, 0, "no lease to start it under"
-                self._over(key, live, now)
+                self._finish(key, live, now)
                 continue
-            assert self._reports is not None, "a start before reconcile"
-            self._reports.started(*key)
+            assert self._listener is not None, "a start before reconcile"
+            self._listener.on_attempt_started(*key)
             live = self._live.get(key)
-            if live is not None and live.due <= now:
-                self._over(key, live, now)
-        while self._due and self._due[0][0] <= now:
-            due, key = heappop(self._due)
+            if live is not None and live.due_at <= now:
+                self._finish(key, live, now)
+        while self._due_times and self._due_times[0][0] <= now:
+            due, key = heappop(self._due_times)
             live = self._live.get(key)
-            if live is not None and live.due == due:
-                self._over(key, live, now)
-        if self._until and now >= self._until:
+            if live is not None and live.due_at == due:
+                self._finish(key, live, now)
+        if self._deadline and now >= self._deadline:
             for key, live in list(self._live.items()):
                 live.outcome, live.code, live.note = Outcome.LOST, -9, "the lease it ran under is over"
-                self._over(key, live, now)
-        self._rest()
+                self._finish(key, live, now)
+        self._set_next_timer()
 
-    def _rest(self) -> None:
+    def _set_next_timer(self) -> None:
         """Set the timer for the next due time."""
-        if self._fresh:
-            self._wake(0)
+        if self._just_started:
+            self._set_timer(0)
         elif self._live:
-            due = self._due[0][0] if self._due else self._until
-            self._wake(min(due, self._until) if self._until else due)
+            due = self._due_times[0][0] if self._due_times else self._deadline
+            self._set_timer(min(due, self._deadline) if self._deadline else due)
 
-    def _over(self, key: Key, live: _Live, now: int) -> None:
+    def _finish(self, key: AttemptId, live: _NullAttempt, now: int) -> None:
         del self._live[key]
-        end = AttemptEnd(*key, live.outcome, live.code, ResourceUsage(run_time=now - live.began), live.note)
+        end = AttemptEnd(
+            *key, live.outcome, live.code, ResourceUsage(run_time=now - live.started_at), live.note
+        )
         self._ended[key] = end
         for follower in self._followers.pop(key, ()):
             follower.set()
-        assert self._reports is not None, "an end before reconcile"
-        self._reports.exited(end)
+        assert self._listener is not None, "an end before reconcile"
+        self._listener.on_attempt_ended(end)
 
 
 def _now() -> int:

@@ -7,19 +7,19 @@ from typing import Any, Final
 
 import msgspec
 
-from hanse.live.child_stdin import child_input
+from hanse.live.child_stdin import open_child_stdin
 
-NOTARY_SECONDS_MAX: Final = 60.0
-AT_ONCE_MAX: Final = 2
+CA_SECONDS_MAX: Final = 60.0
+PROCESSES_MAX: Final = 2
 """CA processes at the same time; further requests wait."""
 
-_turn: Final = asyncio.Semaphore(AT_ONCE_MAX)
+_slots: Final = asyncio.Semaphore(PROCESSES_MAX)
 
 
-async def ask(verb: str, home: Path, given: dict[str, object]) -> dict[str, Any]:
+async def run_ca_process(verb: str, home: Path, arguments: dict[str, object]) -> dict[str, Any]:
     """Run a CA process and return its answer; ``OSError`` says why there is none."""
-    async with _turn:
-        with child_input(msgspec.json.encode(given)) as stdin:
+    async with _slots:
+        with open_child_stdin(msgspec.json.encode(arguments)) as stdin:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "hanse.live.ca.process", verb, str(home)),
                 stdin=stdin,
@@ -27,14 +27,14 @@ async def ask(verb: str, home: Path, given: dict[str, object]) -> dict[str, Any]
                 stderr=asyncio.subprocess.PIPE,
             )
         try:
-            async with asyncio.timeout(NOTARY_SECONDS_MAX):
-                answer, complaint = await process.communicate()
+            async with asyncio.timeout(CA_SECONDS_MAX):
+                answer, errors = await process.communicate()
         except TimeoutError:
             process.kill()
             await process.wait()
-            raise OSError(f"no certificate within {NOTARY_SECONDS_MAX:.0f} s") from None
+            raise OSError(f"no certificate within {CA_SECONDS_MAX:.0f} s") from None
     if process.returncode:
-        lines = complaint.decode(errors="replace").strip().splitlines()
+        lines = errors.decode(errors="replace").strip().splitlines()
         raise OSError(lines[-1] if lines else f"the CA process ended with status {process.returncode}")
     result: dict[str, Any] = msgspec.json.decode(answer)
     return result

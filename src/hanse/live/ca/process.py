@@ -29,19 +29,19 @@ from typing import Any, Final
 import msgspec
 
 from hanse.live.config.league_file import load
-from hanse.security.auth_refusal import Reason, Refusal
+from hanse.security.auth_refusal import AuthRefusal, AuthRefusalReason
 from hanse.security.certificate_authority import HOSTS_MAX, Authority, AuthorityError, hosts_problem
 from hanse.security.certificate_fields import read_certificate
 from hanse.security.credentials import Credentials
-from hanse.security.enrollment import accept, enrol, new_key, renew, request
+from hanse.security.enrollment import accept, certificate_request, enrol, new_key, renew
 from hanse.security.home import Home
 from hanse.security.identity import Identity, Role, parse_identity
-from hanse.security.join_tokens import TokenBook
-from hanse.security.revocation_list import RevokedError, revoked_until
+from hanse.security.join_tokens import JoinTokenStore
+from hanse.security.revocation_list import RevocationListError, revoked_until
 from hanse.security.wall_time import wall_now
 
 ANSWER_BYTES_MAX: Final = 1 << 20
-DOOR_SECONDS_MAX: Final = 10.0
+REQUEST_SECONDS_MAX: Final = 10.0
 LOOPBACK: Final = ("localhost", "127.0.0.1")
 """Hosts in every certificate, for clients on the member's own machine."""
 
@@ -49,144 +49,152 @@ LOOPBACK: Final = ("localhost", "127.0.0.1")
 def main() -> int:
     """Run one command and return the exit status, which is 0 also if a request was refused."""
     verb, home = sys.argv[1], Home(Path(sys.argv[2]))
-    given: dict[str, Any] = msgspec.json.decode(sys.stdin.buffer.read())
-    answer = {"enrol": _enrol, "renew": _renew, "own": own, "fetch": fetch}[verb](home, given)
-    if isinstance(answer, Refusal):
+    arguments: dict[str, Any] = msgspec.json.decode(sys.stdin.buffer.read())
+    answer = {"enrol": _enrol, "renew": _renew, "own": renew_own, "fetch": fetch_authority}[verb](
+        home, arguments
+    )
+    if isinstance(answer, AuthRefusal):
         answer = {"code": str(answer.reason), "refused": answer.detail}
     sys.stdout.buffer.write(msgspec.json.encode(answer))
     return 0
 
 
-def _enrol(home: Home, given: dict[str, Any]) -> dict[str, str] | Refusal:
+def _enrol(home: Home, arguments: dict[str, Any]) -> dict[str, str] | AuthRefusal:
     authority = Authority.open(home.authority)
-    book = TokenBook(home.authority, authority.fingerprint)
+    book = JoinTokenStore(home.authority, authority.fingerprint)
 
     def until(role: Role, name: str) -> int:
         return _revoked_until(home, role, name)
 
-    certificate = enrol(authority, book, given["csr"], given["token"], until=until)
-    identity = None if isinstance(certificate, Refusal) else read_certificate(certificate).identity
-    if identity is not None and identity.role.member:  # now that its identity is known
-        certificate = renew(authority, identity, given["csr"], _hosts(home, identity))
-    if isinstance(certificate, Refusal):
+    certificate = enrol(authority, book, arguments["csr"], arguments["token"], until=until)
+    identity = None if isinstance(certificate, AuthRefusal) else read_certificate(certificate).identity
+    if identity is not None and identity.role.is_member:  # now that its identity is known
+        certificate = renew(authority, identity, arguments["csr"], _hosts(home, identity))
+    if isinstance(certificate, AuthRefusal):
         return certificate
     league = home.league_file.read_text(encoding="utf-8")
     return {"certificate": certificate, "authority": authority.certificate, "league": league}
 
 
-def _renew(home: Home, given: dict[str, Any]) -> dict[str, str] | Refusal:
-    identity = parse_identity(given["identity"])
+def _renew(home: Home, arguments: dict[str, Any]) -> dict[str, str] | AuthRefusal:
+    identity = parse_identity(arguments["identity"])
     assert identity is not None, "the HTTPS server has authenticated the holder"
-    certificate = _next(home, Authority.open(home.authority), identity, given["csr"], given["issued"])
-    return certificate if isinstance(certificate, Refusal) else {"certificate": certificate}
+    certificate = _issue_next(
+        home, Authority.open(home.authority), identity, arguments["csr"], arguments["issued"]
+    )
+    return certificate if isinstance(certificate, AuthRefusal) else {"certificate": certificate}
 
 
-def _next(
+def _issue_next(
     home: Home, authority: Authority, identity: Identity, csr: str, issued: int | None
-) -> str | Refusal:
+) -> str | AuthRefusal:
     """Return the next certificate. ``issued``: time of the present one; None: skip the revocation check."""
     until = _revoked_until(home, identity.role, identity.name)
     if issued is not None and issued <= until:
-        return Refusal(Reason.REVOKED, f"the certificate of {identity.role} {identity.name} was revoked")
+        return AuthRefusal(
+            AuthRefusalReason.REVOKED, f"the certificate of {identity.role} {identity.name} was revoked"
+        )
     return renew(authority, identity, csr, _hosts(home, identity), until)
 
 
 def _revoked_until(home: Home, role: Role, name: str) -> int:
     """Return the time up to which certificates are revoked; negative: none, as for every member."""
-    if role.member:
+    if role.is_member:
         return -1
     try:
         return revoked_until(home.path, name, wall_now())
-    except RevokedError as error:
+    except RevocationListError as error:
         raise SystemExit(f"cannot check whether {name} is revoked: {error}") from None
 
 
-def own(home: Home, given: dict[str, Any]) -> dict[str, str]:
+def renew_own(home: Home, arguments: dict[str, Any]) -> dict[str, str]:
     """Renew the certificate of a member or person of this machine; ``SystemExit`` says why it failed."""
-    credentials = Credentials(Path(given["directory"]))
+    credentials = Credentials(Path(arguments["directory"]))
     present = credentials.certificate()
-    identity, anew = present.identity, bool(given.get("anew"))
+    identity, reissue = present.identity, bool(arguments.get("anew"))
     assert identity is not None, "a member's certificate says who it is"
     key = new_key()
     try:
         authority = Authority.open(home.authority)
-        certificate = _next(home, authority, identity, request(key), None if anew else present.issued)
+        certificate = _issue_next(
+            home, authority, identity, certificate_request(key), None if reissue else present.issued
+        )
     except AuthorityError as error:
-        if anew:
+        if reissue:
             raise SystemExit(f"this can be done only in the home of a broker: {error}") from None
-        certificate = _renewed_by_broker(home, credentials, identity, request(key))
-    if isinstance(certificate, Refusal):
+        certificate = _renew_at_broker(home, credentials, identity, certificate_request(key))
+    if isinstance(certificate, AuthRefusal):
         raise SystemExit(certificate.detail)
     accepted = accept(credentials, key, certificate, credentials.authority(), identity)
-    if isinstance(accepted, Refusal):
+    if isinstance(accepted, AuthRefusal):
         raise SystemExit(accepted.detail)
     return {"renewed": accepted.uri}
 
 
 def _hosts(home: Home, identity: Identity) -> list[str]:
     """Return the hosts for a holder's certificate; a person has none, and invalid host names are left out."""
-    if not identity.role.member:
+    if not identity.role.is_member:
         return []
     hosts = dict.fromkeys((*LOOPBACK, *load(home.league_file).hosts_of(identity.name)))
     return [host for host in hosts if not hosts_problem([host])][:HOSTS_MAX]
 
 
-def _renewed_by_broker(home: Home, credentials: Credentials, identity: Identity, csr: str) -> str:
+def _renew_at_broker(home: Home, credentials: Credentials, identity: Identity, csr: str) -> str:
     """Renew at the first broker that can."""
-    troubles: list[str] = []
-    wish = msgspec.json.encode({"csr": csr})
-    for _, answer in _answers(home, credentials, identity, "POST", "/v1/renew", wish, troubles):
+    problems: list[str] = []
+    body = msgspec.json.encode({"csr": csr})
+    for _, answer in _ask_brokers(home, credentials, identity, "POST", "/v1/renew", body, problems):
         return str(answer["certificate"])
-    raise SystemExit(troubles[-1] if troubles else "there is no other broker")
+    raise SystemExit(problems[-1] if problems else "there is no other broker")
 
 
-def fetch(home: Home, given: dict[str, Any]) -> dict[str, str]:
+def fetch_authority(home: Home, arguments: dict[str, Any]) -> dict[str, str]:
     """Copy the authority from another broker; ``SystemExit`` says why it failed.
 
     The key is accepted only if it belongs to the authority that this broker trusts already.
     """
-    credentials = Credentials(Path(given["directory"]))
+    credentials = Credentials(Path(arguments["directory"]))
     identity = credentials.certificate().identity
     assert identity is not None, "a member's certificate says who it is"
-    troubles: list[str] = []
-    for name, answer in _answers(home, credentials, identity, "GET", "/v1/authority/key", None, troubles):
+    problems: list[str] = []
+    for name, answer in _ask_brokers(home, credentials, identity, "GET", "/v1/authority/key", None, problems):
         try:
             authority = Authority.copy(home.authority, str(answer["key"]), credentials.authority(), name)
         except AuthorityError as error:
-            troubles.append(f"{name}: {error}")
+            problems.append(f"{name}: {error}")
             continue
         return {"fingerprint": authority.fingerprint, "source": name}
-    raise SystemExit("; ".join(troubles) or "there is no other broker")
+    raise SystemExit("; ".join(problems) or "there is no other broker")
 
 
-def _answers(
+def _ask_brokers(
     home: Home, credentials: Credentials, identity: Identity, verb: str, path: str, body: bytes | None,
-    troubles: list[str],
+    problems: list[str],
 ) -> Iterator[tuple[str, dict[str, Any]]]:  # fmt: skip
     """Yield the name and answer of each other broker; add a line to ``problems`` for each without one."""
     for broker in load(home.league_file).serving_brokers:
         expected = Identity(identity.league, Role.BROKER, broker.name)
         if expected == identity:
             continue
-        door = http.client.HTTPSConnection(
+        connection = http.client.HTTPSConnection(
             broker.door.host,
             broker.door.port,
             context=credentials.client_context(expected),
-            timeout=DOOR_SECONDS_MAX,
+            timeout=REQUEST_SECONDS_MAX,
         )
         try:
-            door.request(verb, path, body)
-            answer = door.getresponse()
-            found: dict[str, Any] = msgspec.json.decode(answer.read(ANSWER_BYTES_MAX))
+            connection.request(verb, path, body)
+            answer = connection.getresponse()
+            content: dict[str, Any] = msgspec.json.decode(answer.read(ANSWER_BYTES_MAX))
             if answer.status != HTTPStatus.OK:
-                troubles.append(f"{broker.name}: {found['error']['message']}")
+                problems.append(f"{broker.name}: {content['error']['message']}")
                 continue
         except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
-            troubles.append(f"{broker.name}: {error}")
+            problems.append(f"{broker.name}: {error}")
             continue
         finally:
-            door.close()
-        yield broker.name, found
+            connection.close()
+        yield broker.name, content
 
 
 if __name__ == "__main__":

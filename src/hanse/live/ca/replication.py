@@ -18,7 +18,7 @@ PAUSE_SECONDS_MAX: Final = 300.0
 log: Final = logging.getLogger(__name__)
 
 
-class Host(Protocol):
+class AuthorityHost(Protocol):
     """Daemon, as far as ``AuthorityCopy`` needs it."""
 
     home: Path
@@ -32,23 +32,25 @@ class Host(Protocol):
 class AuthorityCopy:
     """Copy of the authority at one broker."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: AuthorityHost) -> None:
         self._host = host
         self._home = Home(host.home)
 
     async def obtain(self) -> None:
         """Return when this broker's home has the authority."""
-        pause, told = PAUSE_SECONDS_FIRST, ""
+        pause, last_error = PAUSE_SECONDS_FIRST, ""
         while not self._home.has_authority:
             try:
-                found = await client.ask("fetch", self._host.home, {"directory": str(self._host.directory)})
+                answer = await client.run_ca_process(
+                    "fetch", self._host.home, {"directory": str(self._host.directory)}
+                )
             except OSError as error:
                 self._host.count("authority_not_fetched")
-                if str(error) != told:  # else the log repeats the line every few minutes
-                    told = str(error)
+                if str(error) != last_error:  # else the log repeats the line every few minutes
+                    last_error = str(error)
                     log.warning("this broker cannot issue certificates yet, it has no authority: %s", error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, PAUSE_SECONDS_MAX)
                 continue
             self._host.count("authority_fetched")
-            log.warning("this broker has the authority now, with the key from %s", found["source"])
+            log.warning("this broker has the authority now, with the key from %s", answer["source"])

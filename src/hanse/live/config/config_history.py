@@ -13,7 +13,7 @@ import msgspec
 from hanse.core.broker.broker import Broker
 from hanse.core.config import BrokerConfig, WardenConfig
 from hanse.core.warden.warden import Warden
-from hanse.live.config.league import League, LeagueError, Policies
+from hanse.live.config.league import LeagueConfig, LeagueError, PolicyConfig
 from hanse.model.resources import Resources
 from hanse.policy.cluster_rankers import CLUSTER_RANKERS
 from hanse.policy.placers import PLACERS
@@ -21,16 +21,16 @@ from hanse.policy.queue_orders import QUEUE_ORDERS
 from hanse.policy.sizers import SIZERS
 from hanse.security.atomic_files import PRIVATE, replace
 
-ERAS: Final = "eras.json"
+CONFIG_HISTORY_FILE: Final = "eras.json"
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, tag="broker"):
     """Settings that decide what a broker does with its events."""
 
     config: BrokerConfig
-    policy: Policies
+    policy: PolicyConfig
 
-    def machine(self) -> Broker:
+    def make_machine(self) -> Broker:
         """Make a broker with these settings."""
         policy = self.policy
         return Broker(
@@ -47,82 +47,84 @@ class WardenSettings(msgspec.Struct, frozen=True, tag="warden"):
 
     config: WardenConfig
 
-    def machine(self) -> Warden:
+    def make_machine(self) -> Warden:
         """Make a warden with these settings."""
         return Warden(self.config)
 
 
-Settings = BrokerSettings | WardenSettings
-Replayed = Broker | Warden
+MemberSettings = BrokerSettings | WardenSettings
+JournalledMachine = Broker | Warden
 
 
-class Era(msgspec.Struct, frozen=True):
+class ConfigEntry(msgspec.Struct, frozen=True):
     """Settings, and the number of the record after which they hold."""
 
     after: int
-    settings: Settings
+    settings: MemberSettings
 
 
-class Past:
+class MachineReplay:
     """Replay of a member's machine, which changes to the next settings at each recorded position."""
 
-    def __init__(self, eras: list[Era], position: int, snapshot: bytes | None) -> None:
-        self._left = [era for era in eras if era.after > position]
-        begun = [era for era in eras if era.after <= position]
-        assert begun, "settings on record begin with the first event"
-        self.settings = begun[-1].settings
-        self.machine: Replayed = self.settings.machine()
+    def __init__(self, entries: list[ConfigEntry], position: int, snapshot: bytes | None) -> None:
+        self._later_entries = [entry for entry in entries if entry.after > position]
+        earlier = [entry for entry in entries if entry.after <= position]
+        assert earlier, "settings on record begin with the first event"
+        self.settings = earlier[-1].settings
+        self.machine: JournalledMachine = self.settings.make_machine()
         if snapshot is not None:
             self.machine.restore(snapshot)
 
-    def reached(self, position: int) -> None:
+    def advance(self, position: int) -> None:
         """Change the settings if the next ones hold after this record."""
-        while self._left and self._left[0].after <= position:
-            self.change(self._left.pop(0).settings)
+        while self._later_entries and self._later_entries[0].after <= position:
+            self.change_settings(self._later_entries.pop(0).settings)
 
-    def change(self, settings: Settings) -> None:
+    def change_settings(self, settings: MemberSettings) -> None:
         """Carry the state over into a machine with other settings."""
         state = self.machine.dump()
-        self.settings, self.machine = settings, settings.machine()
+        self.settings, self.machine = settings, settings.make_machine()
         self.machine.restore(state)
 
 
-def settings_of(league: League, member: str) -> Settings:
+def member_settings(league: LeagueConfig, member: str) -> MemberSettings:
     """Return the settings that the league file gives a member now."""
     if any(entry.name == member for entry in league.brokers):
         return BrokerSettings(league.broker_config(member), league.policy)
     return WardenSettings(league.warden_config(member))
 
 
-def read_eras(directory: Path, today: Settings) -> list[Era]:
+def read_config_history(directory: Path, current: MemberSettings) -> list[ConfigEntry]:
     """Return the recorded settings; a member without a record has always had the current ones."""
     try:
-        return _decode((directory / ERAS).read_bytes())
+        return _decode((directory / CONFIG_HISTORY_FILE).read_bytes())
     except FileNotFoundError:
-        return [Era(0, today)]
+        return [ConfigEntry(0, current)]
     except msgspec.MsgspecError as error:
-        raise LeagueError(f"{directory / ERAS} is damaged: {error}. Restore it from a backup") from None
+        raise LeagueError(
+            f"{directory / CONFIG_HISTORY_FILE} is damaged: {error}. Restore it from a backup"
+        ) from None
 
 
-def write_eras(directory: Path, eras: list[Era]) -> None:
+def write_config_history(directory: Path, entries: list[ConfigEntry]) -> None:
     """Write the recorded settings durably."""
-    replace(directory / ERAS, _encode(eras), PRIVATE)
+    replace(directory / CONFIG_HISTORY_FILE, _encode(entries), PRIVATE)
 
 
 _encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder(list[Era]).decode
+_decode: Final = msgspec.json.Decoder(list[ConfigEntry]).decode
 
 
-def objection(machine: Replayed, settings: Settings) -> str:
+def settings_problem(machine: JournalledMachine, settings: MemberSettings) -> str:
     """Return why a machine's state cannot be carried over into these settings; empty if it can."""
     if isinstance(machine, Broker) and isinstance(settings, BrokerSettings):
-        return _broker_objection(machine.config, settings.config)
+        return _broker_settings_problem(machine.config, settings.config)
     assert isinstance(machine, Warden), "a member changes its settings, not its role"
     assert isinstance(settings, WardenSettings)
-    return _warden_objection(machine, settings.config)
+    return _warden_settings_problem(machine, settings.config)
 
 
-def _broker_objection(old: BrokerConfig, new: BrokerConfig) -> str:
+def _broker_settings_problem(old: BrokerConfig, new: BrokerConfig) -> str:
     for kind, before, after in (
         ("broker", old.brokers, new.brokers),
         ("cluster", old.clusters, new.clusters),
@@ -136,7 +138,7 @@ def _broker_objection(old: BrokerConfig, new: BrokerConfig) -> str:
     return ""
 
 
-def _warden_objection(machine: Warden, new: WardenConfig) -> str:
+def _warden_settings_problem(machine: Warden, new: WardenConfig) -> str:
     old = machine.config
     if new.brokers[: len(old.brokers)] != old.brokers:
         return (
@@ -147,8 +149,8 @@ def _warden_objection(machine: Warden, new: WardenConfig) -> str:
             f"cluster {new.name} has {len(new.nodes)} nodes in the league file and had {len(old.nodes)}: "
             f"nodes are numbered by their places, so leave the line and close the node with 'hanse drain'"
         )
-    held = machine.resources_in_use()
-    for number, (node, used) in enumerate(zip(new.nodes, held, strict=False)):
+    in_use = machine.resources_in_use()
+    for number, (node, used) in enumerate(zip(new.nodes, in_use, strict=False)):
         if node.runner != old.nodes[number].runner and used != Resources():
             return f"node {number} of {new.name} has tasks and cannot go to another runner: drain it first"
         if not used.fits(node.capacity):

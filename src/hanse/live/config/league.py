@@ -77,7 +77,7 @@ class BackendEntry(msgspec.Struct, frozen=True):
     """Settings of a Slurm cluster."""
 
 
-class Policies(msgspec.Struct, frozen=True):
+class PolicyConfig(msgspec.Struct, frozen=True):
     """Policies of the brokers, by name."""
 
     order: str = "fewest-remaining"
@@ -123,14 +123,14 @@ class ClusterEntry(msgspec.Struct, frozen=True):
         return f"{self.name}/runner"
 
 
-class League(msgspec.Struct, frozen=True):
+class LeagueConfig(msgspec.Struct, frozen=True):
     """Content of the league file."""
 
     name: str
     brokers: tuple[BrokerEntry, ...]
     clusters: tuple[ClusterEntry, ...]
     timings: Timings = LIVE_TIMINGS
-    policy: Policies = Policies()
+    policy: PolicyConfig = PolicyConfig()
     version: int = 0
     """Number of changes of the file while the league ran; see ``live.membership``."""
     joined: tuple[tuple[str, int], ...] = ()
@@ -148,11 +148,11 @@ class League(msgspec.Struct, frozen=True):
 
     def is_retired(self, name: str) -> bool:
         """True if a broker or a cluster, with its runners, has left."""
-        gone = [entry.name for entry in self.brokers if entry.retired]
+        retired = [entry.name for entry in self.brokers if entry.retired]
         for cluster in self.clusters:
             if cluster.retired:
-                gone += [cluster.name, *(runner.name for runner in cluster.runners)]
-        return name in gone
+                retired += [cluster.name, *(runner.name for runner in cluster.runners)]
+        return name in retired
 
     def members(self) -> list[str]:
         """Return every member's name: brokers, clusters (their wardens), runners on machines of their own."""
@@ -166,20 +166,20 @@ class League(msgspec.Struct, frozen=True):
         """Return the hosts of a member: its certificate names them, for programs that check them."""
         runners = [runner for entry in self.clusters for runner in entry.runners]
         entries: list[BrokerEntry | ClusterEntry | RunnerEntry] = [*self.brokers, *self.clusters, *runners]
-        places = [(entry.door.host, entry.address.host) for entry in entries if entry.name == name]
-        return tuple(dict.fromkeys(host for hosts in places for host in hosts))
+        hosts_by_entry = [(entry.door.host, entry.address.host) for entry in entries if entry.name == name]
+        return tuple(dict.fromkeys(host for hosts in hosts_by_entry for host in hosts))
 
     def broker(self, name: str) -> BrokerEntry:
         """Return the broker of this name; raise ``LeagueError`` with the known names if there is none."""
-        return _named(name, self.brokers, "broker")
+        return _find_entry(name, self.brokers, "broker")
 
     def cluster(self, name: str) -> ClusterEntry:
         """Return the cluster of this name."""
-        return _named(name, self.clusters, "cluster")
+        return _find_entry(name, self.clusters, "cluster")
 
     def cluster_of_runner(self, name: str) -> tuple[ClusterEntry, RunnerEntry]:
         """Return the cluster of a runner on a machine of its own, and the runner."""
-        runner = _named(name, tuple(r for c in self.clusters for r in c.runners), "runner")
+        runner = _find_entry(name, tuple(r for c in self.clusters for r in c.runners), "runner")
         return next(c for c in self.clusters if runner in c.runners), runner
 
     def broker_config(self, name: str) -> BrokerConfig:
@@ -219,7 +219,7 @@ class League(msgspec.Struct, frozen=True):
 Entry = TypeVar("Entry", BrokerEntry, ClusterEntry, RunnerEntry)
 
 
-def _named(name: str, entries: tuple[Entry, ...], kind: str) -> Entry:
+def _find_entry(name: str, entries: tuple[Entry, ...], kind: str) -> Entry:
     for entry in entries:
         if entry.name == name:
             return entry

@@ -8,7 +8,7 @@ the record ``Timings``; the fields of a Slurm backend are beside their own parse
 from typing import Final
 
 from hanse.live.backends.process.task_users import UID_MAX, UserRange
-from hanse.live.config.league import BackendEntry, BackendKind, Policies
+from hanse.live.config.league import BackendEntry, BackendKind, PolicyConfig
 from hanse.model.form_fields import FormField
 from hanse.model.ids import BROKER_NUMBER_MAX
 from hanse.model.resources import CUSTOM_KINDS_MAX
@@ -252,19 +252,19 @@ USERS_FIELDS: Final = (
 
 POLICY_FIELDS: Final = (
     FormField(
-        "order", _one_of(POLICIES["order"]), Policies().order, "",
+        "order", _one_of(POLICIES["order"]), PolicyConfig().order, "",
         "The order in which waiting jobs are served. The same in the whole league.", "order: fifo",
     ),
     FormField(
-        "placer", _one_of(POLICIES["placer"]), Policies().placer, "", "How a broker chooses a node.",
+        "placer", _one_of(POLICIES["placer"]), PolicyConfig().placer, "", "How a broker chooses a node.",
         "placer: spread",
     ),
     FormField(
-        "rank", _one_of(POLICIES["rank"]), Policies().rank, "", "In which order a broker tries clusters.",
+        "rank", _one_of(POLICIES["rank"]), PolicyConfig().rank, "", "In which order a broker tries clusters.",
         "rank: rotate",
     ),
     FormField(
-        "sizer", _one_of(POLICIES["sizer"]), Policies().sizer, "", "How a broker sizes elastic work.",
+        "sizer", _one_of(POLICIES["sizer"]), PolicyConfig().sizer, "", "How a broker sizes elastic work.",
         "sizer: priced",
     ),
 )  # fmt: skip

@@ -14,7 +14,7 @@ import yaml
 
 from hanse.core.config import NodeConfig, Timings
 from hanse.live.backends.process.task_users import UserRange
-from hanse.live.backends.slurm.league_fields import SLURM_FIELDS, slurm_settings, slurm_to_data
+from hanse.live.backends.slurm.league_fields import SLURM_FIELDS, read_slurm_settings, slurm_to_data
 from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.live.config.league import (
     LIVE_TIMINGS,
@@ -23,9 +23,9 @@ from hanse.live.config.league import (
     BackendKind,
     BrokerEntry,
     ClusterEntry,
-    League,
+    LeagueConfig,
     LeagueError,
-    Policies,
+    PolicyConfig,
     RunnerEntry,
 )
 from hanse.live.config.league_fields import (
@@ -56,21 +56,21 @@ from hanse.model.resources import CUSTOM_KINDS_MAX, Resources
 from hanse.security import atomic_files
 
 FILE_BYTES_MAX: Final = 4 << 20
-_WORD: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+_NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """Ten times as fast as the Python ones, where PyYAML has them; every member reads the file as it starts."""
 
 T = TypeVar("T")
-Read = Callable[[object, str, ProblemList], T | None]
+ReadEntry = Callable[[object, str, ProblemList], T | None]
 
 
-def load(path: Path) -> League:
+def load(path: Path) -> LeagueConfig:
     """Read a league file; raise ``LeagueError`` with all its problems."""
     return parse(path.read_bytes(), str(path))
 
 
-def parse(raw: bytes, name: str) -> League:
+def parse(raw: bytes, name: str) -> LeagueConfig:
     """Return the league that a file's content describes; ``name`` is the file's name in errors."""
     if len(raw) > FILE_BYTES_MAX:
         raise LeagueError(f"{name} is larger than {FILE_BYTES_MAX} bytes")
@@ -79,43 +79,43 @@ def parse(raw: bytes, name: str) -> League:
     except (yaml.YAMLError, RecursionError) as error:
         raise LeagueError(f"{name} is not YAML: {' '.join(str(error).split())}") from None
     league = league_from_data(data)
-    if isinstance(league, League):
+    if isinstance(league, LeagueConfig):
         return league
     lines = "\n".join(f"  {problem.field or 'the file'}: {problem.rule}" for problem in league)
     raise LeagueError(f"{name} does not describe a league:\n{lines}")
 
 
-def store(path: Path, league: League) -> None:
+def store(path: Path, league: LeagueConfig) -> None:
     """Write a league file that ``load`` reads back to the same league."""
-    atomic_files.replace(path, text_of(league).encode("utf-8"), atomic_files.PUBLIC)
+    atomic_files.replace(path, league_to_text(league).encode("utf-8"), atomic_files.PUBLIC)
 
 
-def text_of(league: League) -> str:
+def league_to_text(league: LeagueConfig) -> str:
     """Return the content of a league's file."""
     return yaml.dump(league_to_data(league), Dumper=_Dumper, sort_keys=False)
 
 
-def league_from_data(data: object) -> League | tuple[Problem, ...]:
+def league_from_data(data: object) -> LeagueConfig | tuple[Problem, ...]:
     """Return the league that decoded YAML describes, or its problems."""
     problems = ProblemList()
     fields = FieldReader.from_value(data, "", names_of(LEAGUE_FIELDS), problems)
     if fields is None:
         return problems.to_list()
-    league = League(
-        name=fields.read("league", _name, "local"),
-        brokers=_entries(fields, "brokers", _broker, BROKER_NUMBER_MAX),
-        clusters=_entries(fields, "clusters", _cluster, CLUSTERS_MAX),
-        timings=_timings(fields),
-        policy=_policies(fields),
+    league = LeagueConfig(
+        name=fields.read("league", _read_name, "local"),
+        brokers=_read_entries(fields, "brokers", _read_broker, BROKER_NUMBER_MAX),
+        clusters=_read_entries(fields, "clusters", _read_cluster, CLUSTERS_MAX),
+        timings=_read_timings(fields),
+        policy=_read_policies(fields),
         version=fields.read("version", parse_whole, 0),
-        joined=fields.read("joined", _joined, ()),
+        joined=fields.read("joined", _read_joined, ()),
     )
     if not problems:
         _check_names(league, problems)
     return problems.to_list() or league
 
 
-def _joined(value: object, path: str) -> tuple[tuple[str, int], ...] | Problem:
+def _read_joined(value: object, path: str) -> tuple[tuple[str, int], ...] | Problem:
     """Read the versions in which members joined."""
     if isinstance(value, Mapping) and all(
         isinstance(name, str) and type(version) is int and version > 0 for name, version in value.items()
@@ -124,7 +124,7 @@ def _joined(value: object, path: str) -> tuple[tuple[str, int], ...] | Problem:
     return Problem(path, "must be names of members with the version in which each joined, as {south: 2}")
 
 
-def _check_names(league: League, problems: ProblemList) -> None:
+def _check_names(league: LeagueConfig, problems: ProblemList) -> None:
     """Check that no two members have the same name: names are addresses."""
     seen: dict[str, None] = {}
     for name in league.members():
@@ -133,58 +133,64 @@ def _check_names(league: League, problems: ProblemList) -> None:
         seen[name] = None
 
 
-def _entries(fields: FieldReader, key: str, read: Read[T], most: int, least: int = 1) -> tuple[T, ...]:
+def _read_entries(
+    fields: FieldReader, key: str, read: ReadEntry[T], count_max: int, count_min: int = 1
+) -> tuple[T, ...]:
     value = fields.raw_value(key)
-    if value is None and not least:
+    if value is None and not count_min:
         return ()
     path = fields.path_of(key)
-    if not isinstance(value, list) or not least <= len(value) <= most:
+    if not isinstance(value, list) or not count_min <= len(value) <= count_max:
         many = f"a list of {len(value)}" if isinstance(value, list) else describe_value(value)
-        fields.problems.add(path, f"this is a list of {least} to {most} entries, not {many}")
+        fields.problems.add(path, f"this is a list of {count_min} to {count_max} entries, not {many}")
         return ()
-    found = [read(item, f"{path}[{index}]", fields.problems) for index, item in enumerate(value)]
-    return tuple(entry for entry in found if entry is not None)
+    entries = [read(item, f"{path}[{index}]", fields.problems) for index, item in enumerate(value)]
+    return tuple(entry for entry in entries if entry is not None)
 
 
-def _broker(value: object, path: str, problems: ProblemList) -> BrokerEntry | None:
+def _read_broker(value: object, path: str, problems: ProblemList) -> BrokerEntry | None:
     fields = FieldReader.from_value(value, path, names_of(BROKER_FIELDS), problems)
     if fields is None:
         return None
     return BrokerEntry(
-        _called(fields),
-        _listens(fields, "address"),
-        _listens(fields, "door"),
+        _read_member_name(fields),
+        _read_listen_address(fields, "address"),
+        _read_listen_address(fields, "door"),
         fields.read("retired", read_flag, False),
     )
 
 
-def _runner(value: object, path: str, problems: ProblemList) -> RunnerEntry | None:
+def _read_runner(value: object, path: str, problems: ProblemList) -> RunnerEntry | None:
     fields = FieldReader.from_value(value, path, names_of(RUNNER_FIELDS), problems)
     if fields is None:
         return None
-    return RunnerEntry(_called(fields), _listens(fields, "address"), _listens(fields, "door"))
+    return RunnerEntry(
+        _read_member_name(fields),
+        _read_listen_address(fields, "address"),
+        _read_listen_address(fields, "door"),
+    )
 
 
-def _cluster(value: object, path: str, problems: ProblemList) -> ClusterEntry | None:
+def _read_cluster(value: object, path: str, problems: ProblemList) -> ClusterEntry | None:
     fields = FieldReader.from_value(value, path, names_of(CLUSTER_FIELDS), problems)
     if fields is None:
         return None
-    name = _called(fields)
-    runners = _entries(fields, "runners", _runner, RUNNERS_MAX, least=0)
+    name = _read_member_name(fields)
+    runners = _read_entries(fields, "runners", _read_runner, RUNNERS_MAX, count_min=0)
     cluster = ClusterEntry(
         name=name,
-        address=_listens(fields, "address"),
-        door=_listens(fields, "door"),
+        address=_read_listen_address(fields, "address"),
+        door=_read_listen_address(fields, "door"),
         nodes=(),
-        backend=fields.read("backend", _backend(problems), BackendEntry()),
+        backend=fields.read("backend", _backend_reader(problems), BackendEntry()),
         reserve=fields.read("reserve", parse_whole, 0),
         runners=runners,
         retired=fields.read("retired", read_flag, False),
     )
     names = {cluster.own_runner: None, **{runner.name: None for runner in runners}}
-    least = 0 if cluster.backend.kind is BackendKind.SLURM else 1
-    groups = _entries(
-        fields, "nodes", lambda item, at, found: _nodes(item, at, found, names), NODES_MAX, least
+    nodes_min = 0 if cluster.backend.kind is BackendKind.SLURM else 1
+    groups = _read_entries(
+        fields, "nodes", lambda item, at, found: _read_nodes(item, at, found, names), NODES_MAX, nodes_min
     )
     nodes = tuple(node for group in groups for node in group)
     if len(nodes) > NODES_MAX:
@@ -194,7 +200,7 @@ def _cluster(value: object, path: str, problems: ProblemList) -> ClusterEntry | 
     return msgspec.structs.replace(cluster, nodes=nodes)
 
 
-def _nodes(
+def _read_nodes(
     value: object, path: str, problems: ProblemList, runners: Mapping[str, None]
 ) -> tuple[NodeConfig, ...] | None:
     """Read one entry of ``nodes``: a number of equal nodes."""
@@ -213,14 +219,14 @@ def _nodes(
         cpu=fields.read("cpus", parse_cpus, 1_000),
         memory=fields.read("memory", parse_bytes, 1 << 30),
         gpu=fields.read("gpus", parse_whole, 0),
-        custom=fields.read("resources", _custom, ()),
+        custom=fields.read("resources", _read_custom, ()),
     )
     nothing: tuple[tuple[str, Value], ...] = ()
-    attributes = fields.read("attributes", _attributes, nothing)
+    attributes = fields.read("attributes", _read_attributes, nothing)
     return (NodeConfig(capacity, attributes, runner),) * count
 
 
-def _custom(value: object, field: str) -> tuple[tuple[str, int], ...] | Problem:
+def _read_custom(value: object, field: str) -> tuple[tuple[str, int], ...] | Problem:
     if not isinstance(value, Mapping) or len(value) > CUSTOM_KINDS_MAX:
         return Problem(field, f"this is a mapping of at most {CUSTOM_KINDS_MAX} names to whole numbers")
     amounts: list[tuple[str, int]] = []
@@ -235,7 +241,7 @@ def _custom(value: object, field: str) -> tuple[tuple[str, int], ...] | Problem:
     return tuple(sorted(amounts))
 
 
-def _attributes(value: object, field: str) -> tuple[tuple[str, Value], ...] | Problem:
+def _read_attributes(value: object, field: str) -> tuple[tuple[str, Value], ...] | Problem:
     if not isinstance(value, Mapping):
         return Problem(field, f"this is a mapping such as {{zone: a}}, not {describe_value(value)}")
     pairs: list[tuple[str, Value]] = []
@@ -251,7 +257,7 @@ def _attributes(value: object, field: str) -> tuple[tuple[str, Value], ...] | Pr
     return tuple(sorted(pairs))
 
 
-def _backend(problems: ProblemList) -> Callable[[object, str], BackendEntry | Problem]:
+def _backend_reader(problems: ProblemList) -> Callable[[object, str], BackendEntry | Problem]:
     def read(value: object, path: str) -> BackendEntry | Problem:
         if isinstance(value, str):
             value = {"kind": value}
@@ -263,44 +269,44 @@ def _backend(problems: ProblemList) -> Callable[[object, str], BackendEntry | Pr
         if fields is None:
             return BackendEntry()
         return BackendEntry(
-            slurm=slurm_settings(fields) if over_slurm else SlurmSettings(),
+            slurm=read_slurm_settings(fields) if over_slurm else SlurmSettings(),
             kind=fields.read("kind", choice_reader(BackendKind), BackendKind.PROCESS),
-            sandbox=fields.read("sandbox", _one_of(SANDBOXES), "auto"),
+            sandbox=fields.read("sandbox", _choice_reader(SANDBOXES), "auto"),
             user=fields.read("user", read_text, ""),
-            users=fields.read("users", _users(problems), UserRange()),
+            users=fields.read("users", _users_reader(problems), UserRange()),
             memory_default=fields.read("memory_default", parse_bytes, 0),
             output=fields.read("output", parse_bytes, BackendEntry().output),
             disk=fields.read("disk", parse_bytes, BackendEntry().disk),
             files=fields.read("files", parse_whole, BackendEntry().files),
-            directory=fields.read("directory", _absolute, ""),
-            limits=fields.read("limits", _one_of(LIMITS), "auto"),
+            directory=fields.read("directory", _read_absolute_path, ""),
+            limits=fields.read("limits", _choice_reader(LIMITS), "auto"),
         )
 
     return read
 
 
-def _absolute(value: object, path: str) -> str | Problem:
-    found = read_text(value, path)
-    if isinstance(found, str) and not Path(found).is_absolute():
-        return Problem(path, f"must be a path that begins with /, not {found!r}")
-    return found
+def _read_absolute_path(value: object, path: str) -> str | Problem:
+    text = read_text(value, path)
+    if isinstance(text, str) and not Path(text).is_absolute():
+        return Problem(path, f"must be a path that begins with /, not {text!r}")
+    return text
 
 
-def _users(problems: ProblemList) -> Callable[[object, str], UserRange | Problem]:
+def _users_reader(problems: ProblemList) -> Callable[[object, str], UserRange | Problem]:
     def read(value: object, path: str) -> UserRange | Problem:
         fields = FieldReader.from_value(value, path, names_of(USERS_FIELDS), problems)
         if fields is None:
             return UserRange()
-        usual = UserRange()
+        default = UserRange()
         users = UserRange(
-            fields.read("first", parse_whole, usual.first), fields.read("count", parse_whole, usual.count)
+            fields.read("first", parse_whole, default.first), fields.read("count", parse_whole, default.count)
         )
         return Problem(path, users.problem) if users.problem else users
 
     return read
 
 
-def _timings(fields: FieldReader) -> Timings:
+def _read_timings(fields: FieldReader) -> Timings:
     value = fields.raw_value("timings")
     if value is None:
         return LIVE_TIMINGS
@@ -312,20 +318,20 @@ def _timings(fields: FieldReader) -> Timings:
     return Timings(**chosen)
 
 
-def _policies(fields: FieldReader) -> Policies:
+def _read_policies(fields: FieldReader) -> PolicyConfig:
     value = fields.raw_value("policy")
     if value is None:
-        return Policies()
+        return PolicyConfig()
     policy = FieldReader.from_value(value, "policy", names_of(POLICY_FIELDS), fields.problems)
     if policy is None:
-        return Policies()
-    return Policies(
-        **{name: policy.read(name, _one_of(tuple(known)), getattr(Policies(), name))
+        return PolicyConfig()
+    return PolicyConfig(
+        **{name: policy.read(name, _choice_reader(tuple(known)), getattr(PolicyConfig(), name))
            for name, known in POLICIES.items()}
     )  # fmt: skip
 
 
-def _one_of(words: tuple[str, ...]) -> Callable[[object, str], str | Problem]:
+def _choice_reader(words: tuple[str, ...]) -> Callable[[object, str], str | Problem]:
     def read(value: object, field: str) -> str | Problem:
         if isinstance(value, str) and value in words:
             return value
@@ -334,39 +340,39 @@ def _one_of(words: tuple[str, ...]) -> Callable[[object, str], str | Problem]:
     return read
 
 
-def _called(fields: FieldReader) -> str:
+def _read_member_name(fields: FieldReader) -> str:
     if not fields.has_field("name"):
         fields.problems.add(fields.path_of("name"), "every member has a name; it is missing")
-    return fields.read("name", _name, "")
+    return fields.read("name", _read_name, "")
 
 
-def _name(value: object, field: str) -> str | Problem:
-    if isinstance(value, str) and 0 < len(value) <= NAME_CHARACTERS_MAX and set(value) <= _WORD:
+def _read_name(value: object, field: str) -> str | Problem:
+    if isinstance(value, str) and 0 < len(value) <= NAME_CHARACTERS_MAX and set(value) <= _NAME_CHARACTERS:
         return value
     rule = f"a name is 1 to {NAME_CHARACTERS_MAX} letters, digits, '-', '_' or '.'"
     return Problem(field, f"{rule}, not {describe_value(value)}")
 
 
-def _listens(fields: FieldReader, key: str) -> Address:
-    return fields.read(key, _address, Address())
+def _read_listen_address(fields: FieldReader, key: str) -> Address:
+    return fields.read(key, _read_address, Address())
 
 
-def _address(value: object, field: str) -> Address | Problem:
-    wrong = Problem(field, f'this is "host:port", such as "10.0.0.1:7401", not {describe_value(value)}')
+def _read_address(value: object, field: str) -> Address | Problem:
+    problem = Problem(field, f'this is "host:port", such as "10.0.0.1:7401", not {describe_value(value)}')
     if not isinstance(value, str):
-        return wrong
+        return problem
     host, colon, port = value.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not (port.isascii() and port.isdigit()) or len(port) > 5:
-        return wrong
+        return problem
     number = read_integer(int(port), field)
-    return Address(host, int(port)) if isinstance(number, int) and number <= 65_535 else wrong
+    return Address(host, int(port)) if isinstance(number, int) and number <= 65_535 else problem
 
 
 # --- writing ----------------------------------------------------------------------------------------------
 
 
-def league_to_data(league: League) -> dict[str, object]:
+def league_to_data(league: LeagueConfig) -> dict[str, object]:
     """Return the league as the data of its file."""
     changed = {
         name: f"{value}us"
@@ -428,7 +434,7 @@ def _nodes_to_data(cluster: ClusterEntry) -> list[dict[str, object]]:
             lines[-1] = (lines[-1][0] + 1, node)
         else:
             lines.append((1, node))
-    found: list[dict[str, object]] = []
+    data: list[dict[str, object]] = []
     for count, node in lines:
         line: dict[str, object] = {
             "count": count,
@@ -443,5 +449,5 @@ def _nodes_to_data(cluster: ClusterEntry) -> list[dict[str, object]]:
             line["attributes"] = dict(node.attributes)
         if node.runner != cluster.own_runner:
             line["runner"] = node.runner
-        found.append(line)
-    return found
+        data.append(line)
+    return data

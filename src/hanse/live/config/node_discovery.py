@@ -14,23 +14,23 @@ import msgspec
 from hanse.core.config import NodeConfig
 from hanse.live.backends.factory import make_backend
 from hanse.live.config.league import ClusterEntry, LeagueError
-from hanse.live.telemetry.json_logs import fields
+from hanse.live.telemetry.json_logs import log_fields
 from hanse.security.atomic_files import PRIVATE, replace
 
-NODES: Final = "nodes.json"
+NODES_FILE: Final = "nodes.json"
 NAME_ENDING: Final = ".node"
 """Ending of the attribute of a discovered node that has its name in the foreign cluster."""
 log = logging.getLogger(__name__)
 _decode: Final = msgspec.json.Decoder(tuple[NodeConfig, ...]).decode
 
 
-async def take_stock(entry: ClusterEntry, directory: Path) -> ClusterEntry:
+async def discover_nodes(entry: ClusterEntry, directory: Path) -> ClusterEntry:
     """Return the cluster with its nodes."""
     if entry.nodes:
         return entry
-    known = _remembered(directory / NODES)
+    known = _read_known_nodes(directory / NODES_FILE)
     try:
-        found = await _found(entry, directory)
+        found = await _ask_backend(entry, directory)
     except Exception as error:
         if not known:
             raise LeagueError(
@@ -38,19 +38,21 @@ async def take_stock(entry: ClusterEntry, directory: Path) -> ClusterEntry:
                 f"again when the foreign cluster answers, or list its nodes in the league file"
             ) from error
         log.warning(
-            "the backend does not answer: using the nodes known before", extra=fields(error=str(error))
+            "the backend does not answer: using the nodes known before", extra=log_fields(error=str(error))
         )
         found = known
-    nodes = merged(known, tuple([msgspec.structs.replace(node, runner=entry.own_runner) for node in found]))
+    nodes = merge_nodes(
+        known, tuple([msgspec.structs.replace(node, runner=entry.own_runner) for node in found])
+    )
     if not nodes:
         raise LeagueError(f"cluster {entry.name}: its backend has found no nodes")
     if nodes != known:
         directory.mkdir(mode=0o711, parents=True, exist_ok=True)
-        replace(directory / NODES, msgspec.json.format(msgspec.json.encode(nodes)), PRIVATE)
+        replace(directory / NODES_FILE, msgspec.json.format(msgspec.json.encode(nodes)), PRIVATE)
     return msgspec.structs.replace(entry, nodes=nodes)
 
 
-async def _found(entry: ClusterEntry, directory: Path) -> tuple[NodeConfig, ...]:
+async def _ask_backend(entry: ClusterEntry, directory: Path) -> tuple[NodeConfig, ...]:
     backend = make_backend(entry, directory)
     try:
         return await backend.capacity()
@@ -58,14 +60,14 @@ async def _found(entry: ClusterEntry, directory: Path) -> tuple[NodeConfig, ...]
         await backend.close()
 
 
-def merged(known: tuple[NodeConfig, ...], found: tuple[NodeConfig, ...]) -> tuple[NodeConfig, ...]:
+def merge_nodes(known: tuple[NodeConfig, ...], found: tuple[NodeConfig, ...]) -> tuple[NodeConfig, ...]:
     """Return known nodes at their places, updated where they were found again, then new nodes."""
-    now = {name_of(node): node for node in found}
-    places = tuple([now.pop(name_of(node), node) for node in known])
-    return places + tuple(now.values())
+    found_by_name = {original_name(node): node for node in found}
+    places = tuple([found_by_name.pop(original_name(node), node) for node in known])
+    return places + tuple(found_by_name.values())
 
 
-def name_of(node: NodeConfig) -> str:
+def original_name(node: NodeConfig) -> str:
     """Return the name of a discovered node in the foreign cluster."""
     for name, value in node.attributes:
         if name.endswith(NAME_ENDING):
@@ -73,7 +75,7 @@ def name_of(node: NodeConfig) -> str:
     raise LeagueError("a backend has found a node without a name")
 
 
-def _remembered(path: Path) -> tuple[NodeConfig, ...]:
+def _read_known_nodes(path: Path) -> tuple[NodeConfig, ...]:
     try:
         return _decode(path.read_bytes())
     except FileNotFoundError:

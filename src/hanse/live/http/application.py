@@ -10,17 +10,17 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
-from hanse.live.config.league import League
-from hanse.live.http.auth_middleware import Call, Gate, not_found
+from hanse.live.config.league import LeagueConfig
+from hanse.live.http.auth_middleware import ApiCall, AuthMiddleware, not_found
 from hanse.live.http.openapi import document
 from hanse.security.credentials import Credentials
 from hanse.security.identity import Identity
 
 
-class Host(Protocol):
+class DaemonContext(Protocol):
     """The parts of a daemon that its server needs."""
 
-    league: League
+    league: LeagueConfig
     identity: Identity
     counters: dict[str, int]
     credentials: Credentials
@@ -35,48 +35,48 @@ class Host(Protocol):
         ...
 
 
-class Application(Starlette):
+class ApiApplication(Starlette):
     """The ASGI application of a server. Paths outside its routes do not exist.
 
     A request goes straight to its route. The auth middleware handles all errors on the way, so of Starlette's
     own middleware only the answer for an unknown path is needed.
     """
 
-    def __init__(self, gate: Gate, routes: list[BaseRoute]) -> None:
+    def __init__(self, auth: AuthMiddleware, routes: list[BaseRoute]) -> None:
         super().__init__(routes=routes, exception_handlers={HTTPException: not_found})
         self.router.redirect_slashes = False
-        self.state.gate = gate
-        self._fixed: dict[str, Route] = {}
+        self.state.gate = auth
+        self._routes_by_path: dict[str, Route] = {}
         """Routes without parameters that were requested before, by path."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         scope["app"] = self
-        found = self._fixed.get(scope["path"])
-        if found is not None:
-            scope["endpoint"], scope["path_params"] = found.endpoint, {}
-            await found.app(scope, receive, send)
+        known = self._routes_by_path.get(scope["path"])
+        if known is not None:
+            scope["endpoint"], scope["path_params"] = known.endpoint, {}
+            await known.app(scope, receive, send)
             return
         for route in self.router.routes:
-            match, more = route.matches(scope)
+            match, child_scope = route.matches(scope)
             if match is Match.FULL and isinstance(route, Route):
-                scope.update(more)
-                if not more["path_params"]:
-                    self._fixed[route.path] = route
+                scope.update(child_scope)
+                if not child_scope["path_params"]:
+                    self._routes_by_path[route.path] = route
                 await route.app(scope, receive, send)
                 return
         await super().__call__(scope, receive, send)
 
 
-class Document:
+class OpenApiDocument:
     """The OpenAPI document of a server, built on the first request for it."""
 
-    def __init__(self, door: str) -> None:
-        self._door = door
+    def __init__(self, role: str) -> None:
+        self._role = role
         self._text = b""
 
-    async def answer(self, _: Call) -> Response:
+    async def answer(self, _: ApiCall) -> Response:
         """Answer with the document."""
         if not self._text:
-            self._text = msgspec.json.encode(document(self._door))
+            self._text = msgspec.json.encode(document(self._role))
         return Response(self._text, media_type="application/json")

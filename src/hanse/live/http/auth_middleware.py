@@ -26,49 +26,54 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hanse.live.http.concurrency_limiter import LateError, Turns
-from hanse.live.http.operations import JSON, METRICS, Operation, Parameter, Place
-from hanse.live.http.rate_limiter import BURST, RATE, STRANGER_BURST, STRANGER_RATE, Buckets
-from hanse.live.http.responses import RefusedError, bad_parameter, bug, later
-from hanse.security.access_tokens import AccessBook
-from hanse.security.auth_refusal import Refusal
+from hanse.live.http.concurrency_limiter import ConcurrencyLimiter, QueueTimeoutError
+from hanse.live.http.operations import JSON, METRICS, Location, Operation, Parameter
+from hanse.live.http.rate_limiter import ANONYMOUS_BURST, ANONYMOUS_RATE, BURST, RATE, RateLimiter
+from hanse.live.http.responses import RefusedError, bad_parameter_error, internal_error, retry_later
+from hanse.security.access_tokens import AccessTokenVerifier
+from hanse.security.auth_refusal import AuthRefusal
 from hanse.security.identity import Identity, Role
-from hanse.security.revocation_list import RevokedError
+from hanse.security.revocation_list import RevocationListError
 
-UNDER_WAY_MAX: Final = 64
+REQUESTS_MAX: Final = 64
 """Short requests of one identity at the same time, including those in the queue."""
-LASTING_MAX: Final = 256
+LONG_REQUESTS_MAX: Final = 256
 """Requests of one identity at the same time that wait for something: ends, output, events."""
-HELD_SECONDS: Final = 0.5
+REFUSAL_DELAY_SECONDS: Final = 0.5
 """Seconds before a refusal for too many requests is sent."""
-HELD_MAX: Final = 256
+DELAYED_REFUSALS_MAX: Final = 256
 """Refusals that are delayed at the same time; further ones go out at once."""
 PEOPLE_SEEN_MAX: Final = 4_096
 """Names of people that are remembered; later names are not."""
-ADDRESSES_KNOWN_MAX: Final = 1_024
+ADDRESS_CACHE_MAX: Final = 1_024
 """Addresses whose network prefix is cached."""
 SCHEME: Final = "bearer"
 FILE_VERSION_HEADER: Final = "X-Hanse-League-File"
 """A client that keeps a list of the members sees by this header that the league file has changed."""
 log: Final = logging.getLogger(__name__)
 
-Values = dict[str, Any]
-Observe = Callable[[str, int, float], None]
+ParameterValues = dict[str, Any]
+RequestObserver = Callable[[str, int, float], None]
 """Called for every answered request with operation, status, seconds."""
 
 
-class Call:
+class ApiCall:
     """An admitted request: the identity of the client, and the parameters."""
 
     def __init__(
-        self, request: Request, peer: Identity | None, key: str, values: Values, gate: "Gate"
+        self,
+        request: Request,
+        peer: Identity | None,
+        key: str,
+        values: ParameterValues,
+        auth: "AuthMiddleware",
     ) -> None:
         self.request = request
         self._peer = peer
         self.key = key
         """Key of the token bucket that pays for the request."""
         self._values = values
-        self._gate = gate
+        self._auth = auth
 
     @property
     def peer(self) -> Identity:
@@ -77,12 +82,12 @@ class Call:
         return self._peer
 
     @property
-    def by_token(self) -> bool:
+    def has_token(self) -> bool:
         """True if the client showed an access token."""
         return "authorization" in self.request.headers
 
     @property
-    def issued(self) -> int:
+    def certificate_issued_at(self) -> int:
         """Time when the connection's certificate was issued, in microseconds since 1970."""
         issued = self.request.scope["state"]["issued"]
         assert isinstance(issued, int)
@@ -105,11 +110,11 @@ class Call:
         assert isinstance(value, int), name
         return value
 
-    def optional(self, name: str) -> int | None:
+    def optional_number(self, name: str) -> int | None:
         """Return a number; None if the client did not give it."""
         return self._values[name] if self._values[name] != "" else None
 
-    def several(self, name: str) -> tuple[str, ...]:
+    def texts(self, name: str) -> tuple[str, ...]:
         """Return a parameter that is a list."""
         value = self._values[name]
         assert isinstance(value, tuple), name
@@ -117,30 +122,30 @@ class Call:
 
     def charge(self, cost: float) -> None:
         """Charge the client's token bucket for more than the fixed cost of the operation."""
-        self._gate.identities.charge(self.key, cost)
+        self._auth.identity_limiter.charge(self.key, cost)
 
 
-Handler = Callable[[Call], Awaitable[Response]]
+Handler = Callable[[ApiCall], Awaitable[Response]]
 
 
-class Gate:
+class AuthMiddleware:
     """Authentication, authorization and limits for the requests of one server."""
 
-    def __init__(self, league: str, book: AccessBook, count: Callable[[str], None]) -> None:
+    def __init__(self, league: str, verifier: AccessTokenVerifier, count: Callable[[str], None]) -> None:
         self._league = league
-        self._book = book
+        self._verifier = verifier
         self._count = count
-        self.identities = Buckets(RATE, BURST)
-        self.strangers = Buckets(STRANGER_RATE, STRANGER_BURST)
-        self._under_way: dict[tuple[str, bool], int] = {}
+        self.identity_limiter = RateLimiter(RATE, BURST)
+        self.anonymous_limiter = RateLimiter(ANONYMOUS_RATE, ANONYMOUS_BURST)
+        self._in_progress: dict[tuple[str, bool], int] = {}
         """Requests in progress, by identity and by whether the operation is long-lived."""
-        self._lasting: dict[Call, None] = {}
+        self._long_calls: dict[ApiCall, None] = {}
         """Long-lived requests in progress, without those of public operations."""
-        self._turns = Turns()
-        self._held = 0
-        self.seen: dict[str, None] = {}
+        self._concurrency = ConcurrencyLimiter()
+        self._delayed = 0
+        self.people_seen: dict[str, None] = {}
         """Names of the people who have sent a request to this server."""
-        self.observe: Observe | None = None
+        self.on_answer: RequestObserver | None = None
         self.file_version: int | None = None
         """Version of the league file that the member uses, sent with every answer; None: not sent."""
 
@@ -156,24 +161,24 @@ class Gate:
         self, operation: Operation, handler: Handler, request: Request, receive: Receive, send: Send
     ) -> None:
         """Admit and answer one request."""
-        begun = time.monotonic()
-        call: Call | None = None
+        started_at = time.monotonic()
+        call: ApiCall | None = None
         try:
             try:
-                call = self._admitted(operation, request)
+                call = self._admit(operation, request)
                 self._enter(operation, call)
-                response = await self._met(operation, handler, call)
+                response = await self._handle(operation, handler, call)
             except RefusedError as refused:
                 self._count(f"refused_{refused.code}")
                 if refused.status == 429:
-                    await self._hold()
-                response = refused.answer()
+                    await self._delay_refusal()
+                response = refused.to_response()
             except Exception:
                 log.exception("a request failed: %s", operation.name)
                 self._count("failed_requests")
-                response = bug().answer()
-            if self.observe is not None:
-                self.observe(operation.name, response.status_code, time.monotonic() - begun)
+                response = internal_error().to_response()
+            if self.on_answer is not None:
+                self.on_answer(operation.name, response.status_code, time.monotonic() - started_at)
             if self.file_version is not None:
                 response.headers[FILE_VERSION_HEADER] = str(self.file_version)
             await response(request.scope, receive, send)
@@ -181,125 +186,133 @@ class Gate:
             if call is not None:
                 self._leave(operation, call)
 
-    async def _met(self, operation: Operation, handler: Handler, call: Call) -> Response:
+    async def _handle(self, operation: Operation, handler: Handler, call: ApiCall) -> Response:
         if call.request.method == "HEAD" and operation.media != JSON:
             return Response(media_type=operation.media)  # HEAD of a stream has no body
-        if operation.lasting:
+        if operation.long_lived:
             return await handler(call)
         try:
-            async with self._turns.turn((call.key, operation.verb != "GET")):
+            async with self._concurrency.slot((call.key, operation.verb != "GET")):
                 return await handler(call)
-        except LateError:
-            raise later(429, "too_many", "too many of your requests are in the queue already") from None
+        except QueueTimeoutError:
+            raise retry_later(429, "too_many", "too many of your requests are in the queue already") from None
 
-    def recheck(self) -> None:
+    def abort_revoked(self) -> None:
         """Abort the long-lived requests of clients that are no longer admitted, after a revocation."""
-        for call in list(self._lasting):
+        for call in list(self._long_calls):
             try:
-                self._who(call.request, _stranger(call.request))
+                self._authenticate(call.request, _anonymous_key(call.request))
             except RefusedError as refused:
                 self._count(f"ended_{refused.code}")
                 call.request.scope["state"]["abort"]()
 
-    def _enter(self, operation: Operation, call: Call) -> None:
-        place = (call.key, operation.lasting)
-        self._under_way[place] = self._under_way.get(place, 0) + 1
-        if operation.lasting and not operation.public:
-            self._lasting[call] = None
+    def _enter(self, operation: Operation, call: ApiCall) -> None:
+        slot = (call.key, operation.long_lived)
+        self._in_progress[slot] = self._in_progress.get(slot, 0) + 1
+        if operation.long_lived and not operation.public:
+            self._long_calls[call] = None
 
-    def _leave(self, operation: Operation, call: Call) -> None:
-        self._lasting.pop(call, None)
-        place = (call.key, operation.lasting)
-        left = self._under_way[place] - 1
+    def _leave(self, operation: Operation, call: ApiCall) -> None:
+        self._long_calls.pop(call, None)
+        slot = (call.key, operation.long_lived)
+        left = self._in_progress[slot] - 1
         if left:
-            self._under_way[place] = left
+            self._in_progress[slot] = left
         else:
-            del self._under_way[place]
+            del self._in_progress[slot]
 
-    async def _hold(self) -> None:
-        if self._held < HELD_MAX:
-            self._held += 1
+    async def _delay_refusal(self) -> None:
+        if self._delayed < DELAYED_REFUSALS_MAX:
+            self._delayed += 1
             try:
-                await asyncio.sleep(HELD_SECONDS)
+                await asyncio.sleep(REFUSAL_DELAY_SECONDS)
             finally:
-                self._held -= 1
+                self._delayed -= 1
 
     # --- admission ------------------------------------------------------------------------------------------
 
-    def _admitted(self, operation: Operation, request: Request) -> Call:
+    def _admit(self, operation: Operation, request: Request) -> ApiCall:
         """Admit a request or raise its refusal."""
-        stranger = _stranger(request)
+        address = _anonymous_key(request)
         if operation.public:
-            peer, key = None, stranger
-            self._pay(self.strangers, key, operation.cost)
+            peer, key = None, address
+            self._charge(self.anonymous_limiter, key, operation.cost)
         else:
-            peer = self._who(request, stranger)
+            peer = self._authenticate(request, address)
             key = f"{peer.role}/{peer.name}"
-            if peer.name not in self.seen and not peer.role.member and len(self.seen) < PEOPLE_SEEN_MAX:
-                self.seen[peer.name] = None
+            if (
+                peer.name not in self.people_seen
+                and not peer.role.is_member
+                and len(self.people_seen) < PEOPLE_SEEN_MAX
+            ):
+                self.people_seen[peer.name] = None
             if peer.role not in operation.roles:
-                self._pay(self.identities, key, 1)
-                able = f"it needs one of the roles: {', '.join(operation.roles)}"
-                raise RefusedError(403, "forbidden", f"{peer.role.noun} may not do this", able)
-            self._pay(self.identities, key, operation.cost)
-        most = LASTING_MAX if operation.lasting else UNDER_WAY_MAX
-        if self._under_way.get((key, operation.lasting), 0) >= most:
-            raise later(429, "too_many", f"you have {most} such requests in progress already")
-        return Call(request, peer, key, _values(operation.parameters, request), self)
+                self._charge(self.identity_limiter, key, 1)
+                hint = f"it needs one of the roles: {', '.join(operation.roles)}"
+                raise RefusedError(403, "forbidden", f"{peer.role.with_article} may not do this", hint)
+            self._charge(self.identity_limiter, key, operation.cost)
+        limit = LONG_REQUESTS_MAX if operation.long_lived else REQUESTS_MAX
+        if self._in_progress.get((key, operation.long_lived), 0) >= limit:
+            raise retry_later(429, "too_many", f"you have {limit} such requests in progress already")
+        return ApiCall(request, peer, key, _parse_parameters(operation.parameters, request), self)
 
-    def _pay(self, buckets: Buckets, key: str, cost: int) -> None:
-        wait = buckets.take(key, cost)
+    def _charge(self, limiter: RateLimiter, key: str, cost: int) -> None:
+        wait = limiter.take(key, cost)
         if wait:
-            raise later(429, "too_often", "you have exceeded your request rate", wait)
+            raise retry_later(429, "too_often", "you have exceeded your request rate", wait)
 
-    def _who(self, request: Request, stranger: str) -> Identity:
+    def _authenticate(self, request: Request, address: str) -> Identity:
         """Return the identity of the client, or raise 401. A failed attempt is charged to the address."""
-        shown = request.headers.get("authorization")
-        if shown is not None:
-            return self._bearer(shown, stranger)
+        header = request.headers.get("authorization")
+        if header is not None:
+            return self._authenticate_token(header, address)
         peer: Identity | None = request.scope["state"].get("peer")
         if peer is None or peer.league != self._league:
-            self._pay(self.strangers, stranger, 1)
-            raise _unknown(
+            self._charge(self.anonymous_limiter, address, 1)
+            raise _unauthenticated(
                 "no_certificate",
                 "this server needs a certificate of the league or an access token",
                 "join with 'hanse join', use the context that 'hanse up' made, or 'hanse access create'",
             )
-        if not peer.role.member:
-            self._must_last(peer, request.scope["state"]["issued"], stranger)
+        if not peer.role.is_member:
+            self._check_not_revoked(peer, request.scope["state"]["issued"], address)
         return peer
 
-    def _must_last(self, peer: Identity, issued: int, stranger: str) -> None:
+    def _check_not_revoked(self, peer: Identity, issued: int, address: str) -> None:
         """Raise the refusal of a person whose certificate was revoked."""
         try:
-            ended = self._book.ends_person(peer.name, issued)
-        except RevokedError as error:
-            self._pay(self.identities, f"{peer.role}/{peer.name}", 1)
-            raise _unread("certificate", error) from None
-        if ended:
-            self._pay(self.strangers, stranger, 1)
-            raise certificate_revoked(peer)
+            revoked = self._verifier.is_person_revoked(peer.name, issued)
+        except RevocationListError as error:
+            self._charge(self.identity_limiter, f"{peer.role}/{peer.name}", 1)
+            raise _revocations_unreadable("certificate", error) from None
+        if revoked:
+            self._charge(self.anonymous_limiter, address, 1)
+            raise certificate_revoked_error(peer)
 
-    def _bearer(self, shown: str, stranger: str) -> Identity:
-        scheme, _, token = shown.partition(" ")
+    def _authenticate_token(self, header: str, address: str) -> Identity:
+        scheme, _, token = header.partition(" ")
         if scheme.lower() != SCHEME:
-            self._pay(self.strangers, stranger, 1)
-            raise _unknown("bad_token", "the Authorization header must be 'Bearer' and an access token", "")
+            self._charge(self.anonymous_limiter, address, 1)
+            raise _unauthenticated(
+                "bad_token", "the Authorization header must be 'Bearer' and an access token", ""
+            )
         try:
-            found = self._book.check(token.strip())
-        except RevokedError as error:
-            raise _unread("access token", error) from None
-        if isinstance(found, Refusal):
-            self._pay(self.strangers, stranger, 1)
-            raise _unknown(f"token_{found.reason}", found.detail, "make one with 'hanse access create'")
-        return found
+            verified = self._verifier.check(token.strip())
+        except RevocationListError as error:
+            raise _revocations_unreadable("access token", error) from None
+        if isinstance(verified, AuthRefusal):
+            self._charge(self.anonymous_limiter, address, 1)
+            raise _unauthenticated(
+                f"token_{verified.reason}", verified.detail, "make one with 'hanse access create'"
+            )
+        return verified
 
 
 class _Endpoint:
     """The operations of one path, as an ASGI application."""
 
-    def __init__(self, gate: Gate, entries: dict[str, tuple[Operation, Handler]]) -> None:
-        self._gate = gate
+    def __init__(self, auth: AuthMiddleware, entries: dict[str, tuple[Operation, Handler]]) -> None:
+        self._auth = auth
         self._entries = entries
         verbs = [*entries, *(["HEAD"] if "GET" in entries else []), "OPTIONS"]
         self._allow = {"Allow": ", ".join(verbs)}
@@ -308,16 +321,16 @@ class _Endpoint:
         verb: str = scope["method"]
         entry = self._entries.get("GET" if verb == "HEAD" else verb)
         if entry is not None:
-            await self._gate.serve(*entry, Request(scope, receive), receive, send)
+            await self._auth.serve(*entry, Request(scope, receive), receive, send)
         elif verb == "OPTIONS":
             await Response(status_code=204, headers=self._allow)(scope, receive, send)
         else:
             refused = RefusedError(405, "bad_method", "this path does not have this method")
             refused.hint, refused.headers = f"use one of: {self._allow['Allow']}", self._allow
-            await refused.answer()(scope, receive, send)
+            await refused.to_response()(scope, receive, send)
 
 
-def guarded(
+def guard(
     roles: tuple[Role, ...],
     handler: Callable[[Request, Identity], Awaitable[Response]],
     _: Callable[[str], None],
@@ -326,13 +339,13 @@ def guarded(
     surrounding application's auth middleware admits its requests, with the usual tokens, limits and
     errors."""
 
-    async def meet(call: Call) -> Response:
+    async def handle(call: ApiCall) -> Response:
         return await handler(call.request, call.peer)
 
-    return _Guarded(roles, meet)
+    return _GuardedEndpoint(roles, handle)
 
 
-class _Guarded:
+class _GuardedEndpoint:
     """An ASGI application for such a path; it finds the auth middleware in the scope of the request."""
 
     def __init__(self, roles: tuple[Role, ...], handler: Handler) -> None:
@@ -340,26 +353,28 @@ class _Guarded:
         self._handler = handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        gate: Gate = scope["app"].state.gate
+        auth: AuthMiddleware = scope["app"].state.gate
         entries = {self._operation.verb: (self._operation, self._handler)}
-        await _Endpoint(gate, entries)(scope, receive, send)
+        await _Endpoint(auth, entries)(scope, receive, send)
 
 
 async def not_found(request: Request, _: Exception) -> Response:
     """Answer a request for a path that does not exist."""
     hint = "GET /openapi.json lists all paths"
-    return RefusedError(404, "no_such_path", f"there is no {request.url.path[:256]!r} here", hint).answer()
+    return RefusedError(
+        404, "no_such_path", f"there is no {request.url.path[:256]!r} here", hint
+    ).to_response()
 
 
-def _unknown(code: str, message: str, hint: str) -> RefusedError:
+def _unauthenticated(code: str, message: str, hint: str) -> RefusedError:
     refused = RefusedError(401, code, message, hint)
     refused.headers["WWW-Authenticate"] = 'Bearer realm="hanse"'
     return refused
 
 
-def certificate_revoked(peer: Identity) -> RefusedError:
+def certificate_revoked_error(peer: Identity) -> RefusedError:
     """Return the refusal for a revoked certificate."""
-    return _unknown(
+    return _unauthenticated(
         "certificate_revoked",
         f"the certificate of {peer.role} {peer.name} was revoked",
         "join again with a new token ('hanse token create', 'hanse join'); in the home of a broker, "
@@ -367,18 +382,18 @@ def certificate_revoked(peer: Identity) -> RefusedError:
     )
 
 
-def _unread(what: str, error: RevokedError) -> RefusedError:
+def _revocations_unreadable(what: str, error: RevocationListError) -> RefusedError:
     """Return the refusal for a revocation list that cannot be read."""
     log.warning("every %s of a person is refused: %s", what, error)
-    return later(503, "no_revocations", f"no {what} can be checked: {error}")
+    return retry_later(503, "no_revocations", f"no {what} can be checked: {error}")
 
 
-def _stranger(request: Request) -> str:
+def _anonymous_key(request: Request) -> str:
     """Return the key that pays for requests without a valid identity."""
     return _address_key(request.client.host if request.client is not None else "")
 
 
-@lru_cache(ADDRESSES_KNOWN_MAX)
+@lru_cache(ADDRESS_CACHE_MAX)
 def _address_key(host: str) -> str:
     """Return the limiter key of an address: for IPv6 its /64 network, because one host may have all of it."""
     try:
@@ -393,50 +408,50 @@ def _address_key(host: str) -> str:
 # --- parameters ---------------------------------------------------------------------------------------------
 
 
-def _values(parameters: tuple[Parameter, ...], request: Request) -> Values:
+def _parse_parameters(parameters: tuple[Parameter, ...], request: Request) -> ParameterValues:
     """Return the parameters of a request by name; raise 422 for an invalid, unknown or repeated one."""
-    known = {parameter.name for parameter in parameters if parameter.place is Place.QUERY}
+    known = {parameter.name for parameter in parameters if parameter.location is Location.QUERY}
     query: dict[str, str] = {}
     for name, text in request.query_params.multi_items() if request.scope["query_string"] else ():
         if name not in known:
-            raise bad_parameter(name[:64], f"unknown parameter; known ones: {', '.join(sorted(known))}")
+            raise bad_parameter_error(name[:64], f"unknown parameter; known ones: {', '.join(sorted(known))}")
         if name in query:
-            raise bad_parameter(name, "must be given once")
+            raise bad_parameter_error(name, "must be given once")
         query[name] = text
-    places = {Place.QUERY: query, Place.PATH: request.path_params, Place.HEADER: request.headers}
+    sources = {Location.QUERY: query, Location.PATH: request.path_params, Location.HEADER: request.headers}
     return {
-        parameter.name: _value(parameter, places[parameter.place].get(parameter.name))
+        parameter.name: _parse_value(parameter, sources[parameter.location].get(parameter.name))
         for parameter in parameters
     }
 
 
-def _value(parameter: Parameter, text: str | None) -> int | str | tuple[str, ...]:
+def _parse_value(parameter: Parameter, text: str | None) -> int | str | tuple[str, ...]:
     if text is None:
         text = parameter.default
         if not text:
             return ""
-    if parameter.whole is not None:
-        return _whole(parameter, parameter.whole, text)
-    if parameter.several:
-        return tuple(dict.fromkeys(_choice(parameter, part) for part in text.split(",")))
+    if parameter.bounds is not None:
+        return _parse_number(parameter, parameter.bounds, text)
+    if parameter.is_list:
+        return tuple(dict.fromkeys(_parse_choice(parameter, part) for part in text.split(",")))
     if parameter.choices:
-        return _choice(parameter, text)
+        return _parse_choice(parameter, text)
     if len(text) > parameter.length_max:
-        raise bad_parameter(parameter.name, f"must have at most {parameter.length_max} characters")
+        raise bad_parameter_error(parameter.name, f"must have at most {parameter.length_max} characters")
     if parameter.pattern and re.fullmatch(parameter.pattern, text) is None:
         shape = f"example: {parameter.example}" if parameter.example else f"must match {parameter.pattern}"
-        raise bad_parameter(parameter.name, shape)
+        raise bad_parameter_error(parameter.name, shape)
     return text
 
 
-def _whole(parameter: Parameter, bounds: tuple[int, int], text: str) -> int:
-    least, most = bounds
-    if not (text.isascii() and text.isdigit() and len(text) < 20) or not least <= int(text) <= most:
-        raise bad_parameter(parameter.name, f"must be a whole number from {least} to {most}")
+def _parse_number(parameter: Parameter, bounds: tuple[int, int], text: str) -> int:
+    minimum, maximum = bounds
+    if not (text.isascii() and text.isdigit() and len(text) < 20) or not minimum <= int(text) <= maximum:
+        raise bad_parameter_error(parameter.name, f"must be a whole number from {minimum} to {maximum}")
     return int(text)
 
 
-def _choice(parameter: Parameter, text: str) -> str:
+def _parse_choice(parameter: Parameter, text: str) -> str:
     if text not in parameter.choices:
-        raise bad_parameter(parameter.name, f"must be one of: {', '.join(parameter.choices)}")
+        raise bad_parameter_error(parameter.name, f"must be one of: {', '.join(parameter.choices)}")
     return text

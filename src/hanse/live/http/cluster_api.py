@@ -24,19 +24,19 @@ from hanse.core.warden.warden import Warden
 from hanse.live.backends.interface import Backend, OutputDroppedError, Stream
 from hanse.live.config.league import ClusterEntry
 from hanse.live.http import operations as op
-from hanse.live.http.application import Application, Document, Host
-from hanse.live.http.auth_middleware import Call, Handler
-from hanse.live.http.league_file_api import LeagueFileDoor
-from hanse.live.http.league_status import amounts
+from hanse.live.http.application import ApiApplication, DaemonContext, OpenApiDocument
+from hanse.live.http.auth_middleware import ApiCall, Handler
+from hanse.live.http.league_file_api import LeagueFileApi
+from hanse.live.http.league_status import named_amounts
 from hanse.live.http.responses import (
     RUNNER_HEADER,
-    ElsewhereError,
+    RedirectError,
     RefusedError,
-    body_of,
     json_answer,
+    read_body,
 )
-from hanse.live.http.revocation_sync import Revocations
-from hanse.live.membership.membership import Membership
+from hanse.live.http.revocation_sync import RevocationSync
+from hanse.live.membership.membership import LeagueFileSync
 from hanse.live.shell import JournalledShell
 from hanse.model.drains import reason_problem
 from hanse.model.events import DrainRequested
@@ -45,53 +45,53 @@ from hanse.model.resources import dimensions_of
 from hanse.security.wall_time import wall_now
 
 
-class RunnerDoor:
+class RunnerApi:
     """The operations of one runner: the output of the tasks of one backend."""
 
     table: tuple[op.Operation, ...] = op.RUNNER
     kind = "runner"
 
     def __init__(
-        self, host: Host, entry: ClusterEntry, backend: Backend | None, membership: Membership
+        self, daemon: DaemonContext, entry: ClusterEntry, backend: Backend | None, membership: LeagueFileSync
     ) -> None:
-        self.host = host
+        self.daemon = daemon
         self.entry = entry
         self.backend = backend
-        self.revocations = Revocations(host)
-        self._league_file = LeagueFileDoor(membership)
-        self.gate = self.revocations.gate()
+        self.revocations = RevocationSync(daemon)
+        self._league_file = LeagueFileApi(membership)
+        self.auth = self.revocations.create_auth()
 
-    def application(self) -> Application:
+    def application(self) -> ApiApplication:
         """Return the ASGI application."""
-        routes: list[BaseRoute] = [*self.gate.routes(self.table, self.handlers())]
-        return Application(self.gate, routes)
+        routes: list[BaseRoute] = [*self.auth.routes(self.table, self.handlers())]
+        return ApiApplication(self.auth, routes)
 
     def handlers(self) -> dict[op.Operation, Handler]:
         """Return the handler of each operation. To add one: a line in ``operations`` and one here."""
         return {
             op.HEALTH: self._health,
             op.READY: self._ready,
-            op.OPENAPI: Document(self.kind).answer,
+            op.OPENAPI: OpenApiDocument(self.kind).answer,
             op.LOGS: self._logs,
             op.WAITS: self._waits,
             **self.revocations.handlers(),
             **self._league_file.handlers(),
         }
 
-    async def _health(self, _: Call) -> Response:
+    async def _health(self, _: ApiCall) -> Response:
         return json_answer(Health(ok=True))
 
-    async def _ready(self, _: Call) -> Response:
+    async def _ready(self, _: ApiCall) -> Response:
         return json_answer(Readiness(ok=True))
 
-    async def _logs(self, call: Call) -> Response:
+    async def _logs(self, call: ApiCall) -> Response:
         task = parse_task(call.text("task"))
         if task is None:
             raise self._no_output(call)
-        node = call.optional("node")
+        node = call.optional_number("node")
         if node is not None and node >= len(self.entry.nodes):
             raise self._no_output(call)
-        self._leave_to_runner(call, node, "has this output")
+        self._redirect_to_runner(call, node, "has this output")
         if self.backend is None:
             raise self._no_output(call)
         pieces = self.backend.output(
@@ -104,58 +104,60 @@ class RunnerDoor:
         try:
             first = await anext(pieces, b"")
         except OutputDroppedError:
-            said = f"the output of {call.text('task')} was deleted, as the oldest, to free disk space"
-            raise RefusedError(404, "no_output", said, "'disk' and 'output' limit what is kept") from None
+            message = f"the output of {call.text('task')} was deleted, as the oldest, to free disk space"
+            raise RefusedError(404, "no_output", message, "'disk' and 'output' limit what is kept") from None
         except FileNotFoundError:
             raise self._no_output(call) from None
-        return StreamingResponse(_after(first, pieces), media_type=op.OCTETS)
+        return StreamingResponse(_prepend(first, pieces), media_type=op.OCTETS)
 
-    async def _waits(self, call: Call) -> Response:
-        job, node = parse_job(call.text("job")), call.optional("node")
-        self._leave_to_runner(call, node, "has the waiting tasks of this node")
-        found = self.backend.waits(job) if self.backend is not None and job is not None else ()
-        after, limit = call.optional("after"), call.number("limit")
-        left = [wait for wait in found if after is None or index_of(wait.task) > after]
+    async def _waits(self, call: ApiCall) -> Response:
+        job, node = parse_job(call.text("job")), call.optional_number("node")
+        self._redirect_to_runner(call, node, "has the waiting tasks of this node")
+        found = self.backend.pending_attempts(job) if self.backend is not None and job is not None else ()
+        after, limit = call.optional_number("after"), call.number("limit")
+        remaining = [wait for wait in found if after is None or index_of(wait.task) > after]
         answers = tuple(
-            WaitAnswer(task_text(wait.task), wait.attempt, wait.node, wait.place, wait.since, wait.reason)
-            for wait in left[:limit]
+            WaitAnswer(
+                task_text(wait.task), wait.attempt, wait.node, wait.node_name, wait.requested_at, wait.reason
+            )
+            for wait in remaining[:limit]
         )
-        more = str(index_of(left[limit - 1].task)) if len(left) > limit else None
-        return json_answer(WaitsAnswer(answers, more, self._elsewhere()))
+        more = str(index_of(remaining[limit - 1].task)) if len(remaining) > limit else None
+        return json_answer(WaitsAnswer(answers, more, self._other_runners_nodes()))
 
-    def _elsewhere(self) -> tuple[int, ...]:
+    def _other_runners_nodes(self) -> tuple[int, ...]:
         """Return the first node of each runner on another machine."""
         first: dict[str, int] = {}
         for number, node in enumerate(self.entry.nodes):
             first.setdefault(node.runner, number)
-        first.pop(self.host.identity.name, None)
+        first.pop(self.daemon.identity.name, None)
         return tuple(first[runner.name] for runner in self.entry.runners if runner.name in first)
 
-    def _leave_to_runner(self, call: Call, node: int | None, why: str) -> None:
+    def _redirect_to_runner(self, call: ApiCall, node: int | None, why: str) -> None:
         """Redirect a request about a node of another machine to the runner there."""
         if node is None or node >= len(self.entry.nodes):
             return
         name = self.entry.nodes[node].runner
         for runner in self.entry.runners:
-            if runner.name == name != self.host.identity.name:
+            if runner.name == name != self.daemon.identity.name:
                 url = call.request.url
                 location = f"https://{runner.door}{url.path}?{url.query}"
-                raise ElsewhereError(RUNNER_HEADER, name, location, why)
+                raise RedirectError(RUNNER_HEADER, name, location, why)
 
-    def _no_output(self, call: Call) -> RefusedError:
+    def _no_output(self, call: ApiCall) -> RefusedError:
         hint = "output is kept for a limited time"
         if self.entry.runners:
             hint = "name the node with 'node': this cluster has several machines"
         return RefusedError(404, "no_output", f"there is no output of {call.text('task')} here", hint)
 
 
-async def _after(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _prepend(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield first
     async for piece in pieces:
         yield piece
 
 
-class ClusterDoor(RunnerDoor):
+class ClusterApi(RunnerApi):
     """The operations of one warden."""
 
     table = op.WARDEN
@@ -163,14 +165,14 @@ class ClusterDoor(RunnerDoor):
 
     def __init__(
         self,
-        host: Host,
+        daemon: DaemonContext,
         entry: ClusterEntry,
         machine: Warden,
         shell: JournalledShell,
         backend: Backend | None,
-        membership: Membership,
+        membership: LeagueFileSync,
     ) -> None:
-        super().__init__(host, entry, backend, membership)
+        super().__init__(daemon, entry, backend, membership)
         self._machine = machine
         self._shell = shell
 
@@ -178,7 +180,7 @@ class ClusterDoor(RunnerDoor):
         """Return the handlers of every runner, and those of the warden."""
         return {**super().handlers(), op.CLUSTER: self._cluster, op.DRAIN: self._drain}
 
-    async def _ready(self, _: Call) -> Response:
+    async def _ready(self, _: ApiCall) -> Response:
         """Answer ready unless the disk is behind."""
         ready = not self._shell.busy
         response = json_answer(Readiness(ready), 200 if ready else 503)
@@ -186,29 +188,29 @@ class ClusterDoor(RunnerDoor):
             response.headers["Retry-After"] = "1"
         return response
 
-    async def _cluster(self, call: Call) -> Response:
+    async def _cluster(self, call: ApiCall) -> Response:
         after = call.text("after")
         first = int(after) + 1 if after else 0
-        behind = first + call.number("limit")
+        end = first + call.number("limit")
         dimensions = dimensions_of(tuple(node.capacity for node in self.entry.nodes))
         states, running = self._machine.states(), self._machine.drains.attempts_per_node()
         drains = drain_facts(self._machine.drains.active, self._shell.clock.now(), wall_now())
-        closures = self.backend.closures() if self.backend is not None else {}
+        closures = self.backend.closed_nodes() if self.backend is not None else {}
         nodes = [
             NodeAnswer(
                 node=number,
                 cluster=self.entry.name,
-                capacity=amounts(node.capacity.vector(dimensions) or (), dimensions),
-                free=amounts(free, dimensions),
+                capacity=named_amounts(node.capacity.vector(dimensions) or (), dimensions),
+                free=named_amounts(free, dimensions),
                 attributes=dict(node.attributes),
                 up=up,
                 draining=draining,
                 running=running[number],
                 runner=node.runner,
-                withheld=self._withheld(number, node.runner, closures),
+                withheld=self._withheld_reason(number, node.runner, closures),
             )
             for number, (node, (up, draining, free)) in enumerate(zip(self.entry.nodes, states, strict=True))
-            if first <= number < behind
+            if first <= number < end
         ]
         return json_answer(
             ClusterDetail(
@@ -218,33 +220,33 @@ class ClusterDoor(RunnerDoor):
                 drains=drains if not after else (),
                 backend=str(self.entry.backend.kind),
                 warnings=tuple(getattr(self.backend, "warnings", ())),
-                next=str(behind - 1) if behind < len(self.entry.nodes) else None,
+                next=str(end - 1) if end < len(self.entry.nodes) else None,
             )
         )
 
-    def _withheld(self, node: int, runner: str, closures: Mapping[int, str]) -> str:
+    def _withheld_reason(self, node: int, runner: str, closures: Mapping[int, str]) -> str:
         """Return why a node is fully withheld. Of another runner only the fact is known, not the reason."""
         if runner == self.entry.own_runner:
             return closures.get(node, "")
         kept = self._machine.drains.is_withheld(node)
         return f"{runner} withholds the whole node; its log says why" if kept else ""
 
-    async def _drain(self, call: Call) -> Response:
-        wish = await body_of(call.request, DrainRequest)
-        most = len(self.entry.nodes)
-        if any(node >= most for node in wish.nodes):
-            raise RefusedError(422, "bad_request", f"nodes must be numbers from 0 to {most - 1}")
-        if wish.whole == bool(wish.nodes):
+    async def _drain(self, call: ApiCall) -> Response:
+        body = await read_body(call.request, DrainRequest)
+        count = len(self.entry.nodes)
+        if any(node >= count for node in body.nodes):
+            raise RefusedError(422, "bad_request", f"nodes must be numbers from 0 to {count - 1}")
+        if body.whole == bool(body.nodes):
             hint = 'send {"nodes": [0, 3]} with node numbers, or {"whole": true} for all of the cluster'
             raise RefusedError(422, "bad_request", "name either nodes or the whole cluster", hint)
-        nodes = tuple(dict.fromkeys(wish.nodes))
-        now, left = self._shell.clock.now(), (wish.until or 0) - wall_now()
-        problem = reason_problem(wish.reason)
-        if wish.until is not None and (not wish.drain or left <= 0):
+        nodes = tuple(dict.fromkeys(body.nodes))
+        now, remaining = self._shell.clock.now(), (body.until or 0) - wall_now()
+        problem = reason_problem(body.reason)
+        if body.until is not None and (not body.drain or remaining <= 0):
             problem = "'until' must be in the future, and needs 'drain'"
         if problem is not None:
             raise RefusedError(422, "bad_request", problem)
-        until = 0 if wish.until is None else now + left
-        self._shell.take(DrainRequested(now, nodes, wish.drain, call.peer.name, wish.reason, until))
-        await self._shell.safe()
-        return json_answer(DrainAnswer(self.entry.name, nodes or tuple(range(most)), wish.drain, wish.until))
+        until = 0 if body.until is None else now + remaining
+        self._shell.handle(DrainRequested(now, nodes, body.drain, call.peer.name, body.reason, until))
+        await self._shell.wait_durable()
+        return json_answer(DrainAnswer(self.entry.name, nodes or tuple(range(count)), body.drain, body.until))

@@ -20,11 +20,11 @@ from hanse.api.records import (
     RenewRequest,
 )
 from hanse.live.ca import client
-from hanse.live.config.league import League
-from hanse.live.http.auth_middleware import Call, Handler, certificate_revoked
+from hanse.live.config.league import LeagueConfig
+from hanse.live.http.auth_middleware import ApiCall, Handler, certificate_revoked_error
 from hanse.live.http.operations import AUTHORITY, AUTHORITY_KEY, JOIN, RENEW, Operation
-from hanse.live.http.responses import RefusedError, body_of, json_answer, later
-from hanse.security.auth_refusal import Reason
+from hanse.live.http.responses import RefusedError, json_answer, read_body, retry_later
+from hanse.security.auth_refusal import AuthRefusalReason
 from hanse.security.credentials import Credentials
 from hanse.security.home import AUTHORITY_KEY as KEY_FILE
 from hanse.security.home import Home
@@ -32,7 +32,7 @@ from hanse.security.home import Home
 log = logging.getLogger(__name__)
 
 
-class Enrolment:
+class EnrollmentApi:
     """Operations to join and renew. Only a broker whose home has the authority can serve them. ``league``
     returns the league of the newest file."""
 
@@ -40,7 +40,7 @@ class Enrolment:
         self,
         home: Home,
         credentials: Credentials,
-        league: Callable[[], League],
+        league: Callable[[], LeagueConfig],
         count: Callable[[str], None],
     ) -> None:
         self._home = home
@@ -52,15 +52,15 @@ class Enrolment:
         """Return the handlers for the broker's server."""
         return {
             AUTHORITY: self._authority,
-            AUTHORITY_KEY: self._give_key,
+            AUTHORITY_KEY: self._authority_key,
             JOIN: self._join,
             RENEW: self._renew,
         }
 
-    async def _authority(self, _: Call) -> Response:
+    async def _authority(self, _: ApiCall) -> Response:
         return json_answer(AuthorityAnswer(self._credentials.authority()))
 
-    async def _give_key(self, call: Call) -> Response:
+    async def _authority_key(self, call: ApiCall) -> Response:
         """Answer with the key, unless the newest file retired the broker: its certificate is valid for a
         day."""
         name = call.peer.name
@@ -73,7 +73,7 @@ class Enrolment:
         try:
             key = await asyncio.to_thread((self._home.authority / KEY_FILE).read_text, encoding="ascii")
         except OSError as error:
-            raise later(
+            raise retry_later(
                 503, "no_authority", f"the authority's key cannot be read: {error.strerror}"
             ) from None
         self._count("authority_keys_given")
@@ -82,32 +82,36 @@ class Enrolment:
         answer.headers["Cache-Control"] = "no-store"
         return answer
 
-    async def _join(self, call: Call) -> Response:
-        wish = await body_of(call.request, JoinRequest)
-        answer = await self._ask("enrol", {"csr": wish.csr, "token": wish.token})
+    async def _join(self, call: ApiCall) -> Response:
+        body = await read_body(call.request, JoinRequest)
+        answer = await self._ask_ca("enrol", {"csr": body.csr, "token": body.token})
         return json_answer(JoinAnswer(answer["certificate"], answer["authority"], answer["league"]))
 
-    async def _renew(self, call: Call) -> Response:
-        if call.by_token:
+    async def _renew(self, call: ApiCall) -> Response:
+        if call.has_token:
             # Else a token that lives for days would buy a key pair that outlives it.
             raise RefusedError(403, "forbidden", "a renewal needs the present certificate, not a token")
-        wish = await body_of(call.request, RenewRequest)
-        given: dict[str, object] = {"csr": wish.csr, "identity": call.peer.uri, "issued": call.issued}
+        body = await read_body(call.request, RenewRequest)
+        arguments: dict[str, object] = {
+            "csr": body.csr,
+            "identity": call.peer.uri,
+            "issued": call.certificate_issued_at,
+        }
         try:
-            answer = await self._ask("renew", given)
+            answer = await self._ask_ca("renew", arguments)
         except RefusedError as refused:
-            if refused.code == Reason.REVOKED:  # while the CA process worked
-                raise certificate_revoked(call.peer) from None
+            if refused.code == AuthRefusalReason.REVOKED:  # while the CA process worked
+                raise certificate_revoked_error(call.peer) from None
             raise
         return json_answer(RenewAnswer(answer["certificate"]))
 
-    async def _ask(self, verb: str, given: dict[str, object]) -> dict[str, Any]:
+    async def _ask_ca(self, verb: str, arguments: dict[str, object]) -> dict[str, Any]:
         if not self._home.has_authority:
             raise _no_authority()
         try:
-            answer = await client.ask(verb, self._home.path, given)
+            answer = await client.run_ca_process(verb, self._home.path, arguments)
         except OSError as error:
-            raise later(503, "no_notary", f"no certificate could be issued: {error}") from None
+            raise retry_later(503, "no_notary", f"no certificate could be issued: {error}") from None
         if "refused" in answer:
             raise RefusedError(
                 403, str(answer["code"]), str(answer["refused"]), "make a new token with 'hanse token create'"
@@ -117,6 +121,6 @@ class Enrolment:
 
 
 def _no_authority() -> RefusedError:
-    refused = later(503, "no_authority", "this broker does not have the league's authority yet")
+    refused = retry_later(503, "no_authority", "this broker does not have the league's authority yet")
     refused.hint = "ask another broker; it fetches the authority's key from the first one that has it"
     return refused

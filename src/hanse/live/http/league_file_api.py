@@ -19,130 +19,144 @@ from hanse.api.league_records import (
     FileStanding,
     LeagueFile,
 )
-from hanse.live.config.league import League, LeagueError
-from hanse.live.config.league_file import parse, text_of
+from hanse.live.config.league import LeagueConfig, LeagueError
+from hanse.live.config.league_file import league_to_text, parse
 from hanse.live.http import operations as op
-from hanse.live.http.auth_middleware import Call, Handler
-from hanse.live.http.responses import RefusedError, body_of, json_answer, later
-from hanse.live.membership.league_file_diff import change_problem, describe, is_same, joined_by, newly_retired
-from hanse.live.membership.membership import BehindError, Membership, NoMajorityError
-from hanse.live.membership.retirement import broker_problem, cluster_problem
+from hanse.live.http.auth_middleware import ApiCall, Handler
+from hanse.live.http.responses import RefusedError, json_answer, read_body, retry_later
+from hanse.live.membership.league_file_diff import (
+    change_problem,
+    describe_changes,
+    extend_joined,
+    find_newly_retired,
+    is_same,
+)
+from hanse.live.membership.membership import BehindError, LeagueFileSync, NoMajorityError
+from hanse.live.membership.retirement import broker_retirement_problem, cluster_retirement_problem
 
 TELL_SECONDS_MAX: Final = 4.0
 """Seconds that an admin's request waits until the other members have the new file."""
-TELL_LOOK_SECONDS: Final = 0.05
+TELL_POLL_SECONDS: Final = 0.05
 
 log: Final = logging.getLogger(__name__)
 
-Open = Callable[[str], bool]
+IsOpen = Callable[[str], bool]
 """Returns whether a member is a cluster that takes work."""
 
 
-class LeagueFileDoor:
+class LeagueFileApi:
     """The operations about the league file at one member; only brokers pass ``is_open``."""
 
-    def __init__(self, membership: Membership, is_open: Open | None = None) -> None:
+    def __init__(self, membership: LeagueFileSync, is_open: IsOpen | None = None) -> None:
         self._membership = membership
         self._is_open = is_open
 
     def handlers(self) -> dict[op.Operation, Handler]:
         """Return the handlers for the member's server."""
-        heard: dict[op.Operation, Handler] = {op.TELL_LEAGUE_FILE: self._told}
+        table: dict[op.Operation, Handler] = {op.TELL_LEAGUE_FILE: self._on_league_file}
         if self._is_open is not None:
-            heard |= {op.LEAGUE_FILE: self._show, op.APPLY_LEAGUE_FILE: self._apply, op.BALLOT: self._vote}
-            heard[op.TELL_FENCED] = self._fenced
-        return heard
+            table |= {op.LEAGUE_FILE: self._show, op.APPLY_LEAGUE_FILE: self._apply, op.BALLOT: self._vote}
+            table[op.TELL_FENCED] = self._on_fence
+        return table
 
-    async def _show(self, call: Call) -> Response:
-        own = self._membership
-        own.fences.lift(call.peer.name)
-        return json_answer(LeagueFile(own.known.version, own.standing.digest, own.text))
+    async def _show(self, call: ApiCall) -> Response:
+        membership = self._membership
+        membership.fenced_members.remove(call.peer.name)
+        return json_answer(LeagueFile(membership.newest.version, membership.standing.digest, membership.text))
 
-    async def _told(self, call: Call) -> Response:
-        notice = await body_of(call.request, LeagueFile)
-        own = self._membership
+    async def _on_league_file(self, call: ApiCall) -> Response:
+        notice = await read_body(call.request, LeagueFile)
+        membership = self._membership
         try:
             if notice.text:
-                await own.learn(notice.version, notice.text)
+                await membership.learn(notice.version, notice.text)
         except LeagueError as error:
             raise RefusedError(422, "bad_league_file", str(error)) from None
         except OSError as error:
-            raise later(503, "no_league_file", f"the league file could not be written: {error}") from None
-        own.compare(call.peer.name, FileStanding(notice.version, notice.digest))
-        return json_answer(own.standing)
+            raise retry_later(
+                503, "no_league_file", f"the league file could not be written: {error}"
+            ) from None
+        membership.record_standing(call.peer.name, FileStanding(notice.version, notice.digest))
+        return json_answer(membership.standing)
 
-    async def _fenced(self, call: Call) -> Response:
-        fence = await body_of(call.request, Fence)
-        self._membership.fences.add(call.peer.name, fence.reason)
+    async def _on_fence(self, call: ApiCall) -> Response:
+        fence = await read_body(call.request, Fence)
+        self._membership.fenced_members.add(call.peer.name, fence.reason)
         log.error("%s may not act: %s", call.peer.name, fence.reason)
         return json_answer(fence)
 
-    async def _vote(self, call: Call) -> Response:
-        question = (await body_of(call.request, BallotRequest)).question
+    async def _vote(self, call: ApiCall) -> Response:
+        question = (await read_body(call.request, BallotRequest)).question
         if question.ballot[1] != call.peer.name:
             raise RefusedError(422, "bad_request", "a ballot must carry the sender's own name")
         try:
             return json_answer(BallotAnswer(await self._membership.vote(question)))
         except OSError as error:
-            raise later(503, "no_vote", f"the vote could not be written: {error}") from None
+            raise retry_later(503, "no_vote", f"the vote could not be written: {error}") from None
 
-    async def _apply(self, call: Call) -> Response:
-        wish = await body_of(call.request, ApplyRequest)
-        async with self._membership.changing:
-            if self._membership.is_leaving:  # another broker takes the request, nothing is half done
-                raise later(503, "starts_again", "this broker restarts with another league file")
-            return json_answer(await self._change(wish))
+    async def _apply(self, call: ApiCall) -> Response:
+        body = await read_body(call.request, ApplyRequest)
+        async with self._membership.change_lock:
+            if self._membership.is_restarting:  # another broker takes the request, nothing is half done
+                raise retry_later(503, "starts_again", "this broker restarts with another league file")
+            return json_answer(await self._change(body))
 
-    async def _change(self, wish: ApplyRequest) -> ApplyAnswer:
+    async def _change(self, body: ApplyRequest) -> ApplyAnswer:
         """Make a change once, however often the request is repeated: a client whose broker stopped before the
         answer asks the next one, which may know the change by then."""
-        own = self._membership
-        new = self._parsed(wish)
-        if is_same(own.known, new):
-            return ApplyAnswer(own.known.version)
+        membership = self._membership
+        new = self._parse_request(body)
+        if is_same(membership.newest, new):
+            return ApplyAnswer(membership.newest.version)
         self._refuse_impossible(new)
-        old = own.known
-        if not wish.force:
-            await self._refuse_busy(newly_retired(old, new))
-        changes = tuple(describe(old, new))
-        if not changes or wish.try_only:
+        old = membership.newest
+        if not body.force:
+            await self._refuse_busy(find_newly_retired(old, new))
+        changes = tuple(describe_changes(old, new))
+        if not changes or body.try_only:
             return ApplyAnswer(old.version + bool(changes), changes)
         try:
-            await own.learn(old.version + 1, await own.propose(numbered(wish.text, old, new)))
+            await membership.learn(
+                old.version + 1, await membership.propose(next_version_text(body.text, old, new))
+            )
         except BehindError:
-            await own.catch_up()
+            await membership.catch_up()
         except (NoMajorityError, OSError) as error:
-            refused = later(503, "no_majority", f"no majority agreed to the change: {error}", 5)
+            refused = retry_later(503, "no_majority", f"no majority agreed to the change: {error}", 5)
             refused.hint = "check 'hanse league show' before you try again: it may still be agreed"
             raise refused from None
-        if not is_same(own.known, new):
-            raise _conflict("changed_meanwhile", f"another change came first, as version {own.known.version}")
-        return await self._spread(changes)
+        if not is_same(membership.newest, new):
+            raise _conflict(
+                "changed_meanwhile", f"another change came first, as version {membership.newest.version}"
+            )
+        return await self._await_members(changes)
 
-    async def _spread(self, changes: tuple[str, ...]) -> ApplyAnswer:
+    async def _await_members(self, changes: tuple[str, ...]) -> ApplyAnswer:
         """Wait a limited time until all members have the new file."""
-        own = self._membership
+        membership = self._membership
         with suppress(TimeoutError):
             async with asyncio.timeout(TELL_SECONDS_MAX):
-                while own.owed():
-                    await asyncio.sleep(TELL_LOOK_SECONDS)  # the task of ``Membership`` tells them
-        untold = tuple(one.identity.name for one in own.owed())
-        problems = {name: one.problem for name, one in own.standings.items() if one.problem}
-        told = tuple(
-            name for name in own.known.members() if name not in untold and not own.known.is_retired(name)
+                while membership.find_targets():
+                    await asyncio.sleep(TELL_POLL_SECONDS)  # the task of ``Membership`` tells them
+        pending = tuple(one.identity.name for one in membership.find_targets())
+        problems = {name: one.problem for name, one in membership.standings.items() if one.problem}
+        informed = tuple(
+            name
+            for name in membership.newest.members()
+            if name not in pending and not membership.newest.is_retired(name)
         )
-        return ApplyAnswer(own.known.version, changes, told, untold, problems)
+        return ApplyAnswer(membership.newest.version, changes, informed, pending, problems)
 
-    def _parsed(self, wish: ApplyRequest) -> League:
+    def _parse_request(self, body: ApplyRequest) -> LeagueConfig:
         """Return the league of the request; raise a refusal if its text is invalid."""
         try:
-            return parse(wish.text.encode(), "the file")
+            return parse(body.text.encode(), "the file")
         except LeagueError as error:
             raise RefusedError(422, "bad_league_file", str(error)) from None
 
-    def _refuse_impossible(self, new: League) -> None:
+    def _refuse_impossible(self, new: LeagueConfig) -> None:
         """Refuse a file that cannot follow the present one."""
-        known = self._membership.known
+        known = self._membership.newest
         if new.version != known.version:
             raise _conflict(
                 "another_version",
@@ -154,19 +168,19 @@ class LeagueFileDoor:
 
     async def _refuse_busy(self, names: list[str]) -> None:
         """Refuse to retire members that have work or data which would be lost."""
-        own = self._membership
-        clusters = [entry.name for entry in own.known.clusters]
+        membership = self._membership
+        clusters = [entry.name for entry in membership.newest.clusters]
         assert self._is_open is not None, "only brokers are asked"
         for name in names:
             if name in clusters:
-                problem = await cluster_problem(own, name, self._is_open)
-                advice = f"drain it first with 'hanse drain {name} --wait', or override with --force"
+                problem = await cluster_retirement_problem(membership, name, self._is_open)
+                hint = f"drain it first with 'hanse drain {name} --wait', or override with --force"
             else:
-                problem = await broker_problem(own, name, name == own.name)
-                advice = "try again when fewer jobs arrive, or override with --force"
+                problem = await broker_retirement_problem(membership, name, name == membership.name)
+                hint = "try again when fewer jobs arrive, or override with --force"
             if problem:
                 code = "cluster_in_use" if name in clusters else "broker_in_use"
-                raise RefusedError(409, code, problem, advice)
+                raise RefusedError(409, code, problem, hint)
 
 
 def _conflict(code: str, message: str) -> RefusedError:
@@ -177,10 +191,10 @@ def _conflict(code: str, message: str) -> RefusedError:
     )  # fmt: skip
 
 
-def numbered(text: str, old: League, new: League) -> str:
+def next_version_text(text: str, old: LeagueConfig, new: LeagueConfig) -> str:
     """Return the file as the next version, with comments and order kept where possible."""
     version = old.version + 1
-    wanted = msgspec.structs.replace(new, version=version, joined=joined_by(old, new, version))
+    wanted = msgspec.structs.replace(new, version=version, joined=extend_joined(old, new, version))
     pairs = ", ".join(f"{name}: {since}" for name, since in wanted.joined)
     lines = {"joined": f"joined: {{{pairs}}}"} if pairs else {}
     candidate = text
@@ -191,4 +205,4 @@ def numbered(text: str, old: League, new: League) -> str:
     with suppress(LeagueError):
         if parse(candidate.encode(), "the file") == wanted:
             return candidate
-    return text_of(wanted)
+    return league_to_text(wanted)

@@ -10,11 +10,11 @@ from hanse.api.records import (
     NodeAnswer,
     NodesAnswer,
 )
-from hanse.api.rows import Totals
+from hanse.api.rows import TenantTotals
 from hanse.core.broker.broker import Broker
 from hanse.core.broker.cluster_view import ViewState
-from hanse.live.config.league import ClusterEntry, League
-from hanse.live.readmodel.cluster_facts import ClusterFacts, NodeFacts
+from hanse.live.config.league import ClusterEntry, LeagueConfig
+from hanse.live.readmodel.cluster_facts import ObservedCluster, ObservedNode
 from hanse.model.ids import SECOND
 from hanse.model.resources import BASE_DIMENSIONS, Dimensions, Resources, Vector
 from hanse.security.wall_time import wall_now
@@ -23,7 +23,9 @@ SILENT_AFTER = 7 * SECOND
 """A cluster without a beat for this long is shown as unreachable."""
 
 
-def league_answer(league: League, own: str, machine: Broker, now: int, totals: list[Totals]) -> LeagueAnswer:
+def league_answer(
+    league: LeagueConfig, own: str, machine: Broker, now: int, totals: list[TenantTotals]
+) -> LeagueAnswer:
     """Return the whole league at a glance."""
     jobs: dict[str, int] = {}
     for tenant in totals:
@@ -39,46 +41,48 @@ def league_answer(league: League, own: str, machine: Broker, now: int, totals: l
 
 def cluster_answer(entry: ClusterEntry, machine: Broker, now: int) -> ClusterAnswer:
     """Return one cluster as this broker believes it to be."""
-    sight = machine.view_state_of(entry.name)
-    snapshot = sight.snapshot
+    view = machine.view_state_of(entry.name)
+    snapshot = view.snapshot
     seen = snapshot is not None
     return ClusterAnswer(
         name=entry.name,
         door=str(entry.door),
-        reachable=seen and now - sight.renewed_at < SILENT_AFTER,
-        seen_seconds=(now - sight.renewed_at) / SECOND if seen else None,
+        reachable=seen and now - view.renewed_at < SILENT_AFTER,
+        seen_seconds=(now - view.renewed_at) / SECOND if seen else None,
         nodes=len(snapshot.capacity) if snapshot is not None else len(entry.nodes),
-        draining=any(not drain.nodes for drain in sight.drains) if seen else None,
-        drains=_drains(sight, now),
-        standing=sight.standing / 1_000,
-        capacity=amounts(_sum(snapshot.capacity), snapshot.dimensions) if snapshot is not None else Amounts(),
-        free=amounts(_sum(sight.free), snapshot.dimensions) if snapshot is not None else Amounts(),
+        draining=any(not drain.nodes for drain in view.drains) if seen else None,
+        drains=_drains(view, now),
+        standing=view.standing / 1_000,
+        capacity=named_amounts(_sum(snapshot.capacity), snapshot.dimensions)
+        if snapshot is not None
+        else Amounts(),
+        free=named_amounts(_sum(view.free), snapshot.dimensions) if snapshot is not None else Amounts(),
     )
 
 
-def until_silent(league: League, machine: Broker, now: int) -> float | None:
+def seconds_until_silent(league: LeagueConfig, machine: Broker, now: int) -> float | None:
     """Return the seconds until the next reachable cluster counts as unreachable; None: there is none."""
-    left = [
-        sight.renewed_at + SILENT_AFTER - now
-        for sight in (machine.view_state_of(entry.name) for entry in league.serving_clusters)
-        if sight.snapshot is not None
+    remaining = [
+        view.renewed_at + SILENT_AFTER - now
+        for view in (machine.view_state_of(entry.name) for entry in league.serving_clusters)
+        if view.snapshot is not None
     ]
-    return min((span / SECOND for span in left if span > 0), default=None)
+    return min((span / SECOND for span in remaining if span > 0), default=None)
 
 
 def nodes_answer(
-    league: League, machine: Broker, wanted: str, behind: tuple[str, int] | None, limit: int
+    league: LeagueConfig, machine: Broker, only_cluster: str, after: tuple[str, int] | None, limit: int
 ) -> NodesAnswer:
     """Return a page of nodes as this broker believes them to be, in the order of the league file.
 
     ``only_cluster``: only nodes of this cluster; ``after``: the cluster and number of the last node seen.
     """
     names = [entry.name for entry in league.serving_clusters]
-    begin = names.index(behind[0]) if behind is not None and behind[0] in names else 0
+    begin = names.index(after[0]) if after is not None and after[0] in names else 0
     nodes: list[NodeAnswer] = []
     for name in names[begin:]:
-        if wanted in ("", name):
-            first = behind[1] + 1 if behind is not None and behind[0] == name else 0
+        if only_cluster in ("", name):
+            first = after[1] + 1 if after is not None and after[0] == name else 0
             nodes += _nodes(name, machine, first, limit + 1 - len(nodes))
         if len(nodes) > limit:
             last = nodes[limit - 1]
@@ -86,39 +90,39 @@ def nodes_answer(
     return NodesAnswer(tuple(nodes))
 
 
-def _nodes(name: str, machine: Broker, first: int, most: int) -> list[NodeAnswer]:
-    sight = machine.view_state_of(name)
-    snapshot = sight.snapshot
+def _nodes(name: str, machine: Broker, first: int, count: int) -> list[NodeAnswer]:
+    view = machine.view_state_of(name)
+    snapshot = view.snapshot
     if snapshot is None:
         return []
     return [
         NodeAnswer(
             node=number,
             cluster=name,
-            capacity=amounts(snapshot.capacity[number], snapshot.dimensions),
-            free=amounts(sight.free[number], snapshot.dimensions),
+            capacity=named_amounts(snapshot.capacity[number], snapshot.dimensions),
+            free=named_amounts(view.free[number], snapshot.dimensions),
             attributes=dict(snapshot.attributes[number]),
             reserve=number in snapshot.reserve,
         )
-        for number in range(first, min(first + most, len(snapshot.capacity)))
+        for number in range(first, min(first + count, len(snapshot.capacity)))
     ]
 
 
-def cluster_facts(league: League, machine: Broker, now: int) -> tuple[ClusterFacts, ...]:
+def cluster_facts(league: LeagueConfig, machine: Broker, now: int) -> tuple[ObservedCluster, ...]:
     """Return the clusters as the explanations need them."""
     return tuple(_facts(entry, machine, now) for entry in league.serving_clusters)
 
 
-def _facts(entry: ClusterEntry, machine: Broker, now: int) -> ClusterFacts:
-    sight = machine.view_state_of(entry.name)
-    snapshot = sight.snapshot
+def _facts(entry: ClusterEntry, machine: Broker, now: int) -> ObservedCluster:
+    view = machine.view_state_of(entry.name)
+    snapshot = view.snapshot
     if snapshot is None:
-        return ClusterFacts(entry.name, ())
-    drains = _drains(sight, now)
+        return ObservedCluster(entry.name, ())
+    drains = _drains(view, now)
     whole = any(not drain.nodes for drain in drains)
     closed = {node for drain in drains for node in drain.nodes}
     nodes = tuple(
-        NodeFacts(
+        ObservedNode(
             _resources(capacity, snapshot.dimensions),
             _resources(free, snapshot.dimensions),
             attributes,
@@ -126,32 +130,32 @@ def _facts(entry: ClusterEntry, machine: Broker, now: int) -> ClusterFacts:
             reserved=number in snapshot.reserve,
         )
         for number, (capacity, free, attributes) in enumerate(
-            zip(snapshot.capacity, sight.free, snapshot.attributes, strict=True)
+            zip(snapshot.capacity, view.free, snapshot.attributes, strict=True)
         )
     )
-    silent = now - sight.renewed_at
-    return ClusterFacts(
+    silent = now - view.renewed_at
+    return ObservedCluster(
         entry.name,
         nodes,
         draining=whole,
         seen=silent / SECOND,
         reachable=silent < SILENT_AFTER,
-        fenced=now < sight.closed_until,
+        fenced=now < view.closed_until,
         drains=drains,
     )
 
 
-def _drains(sight: ViewState, now: int) -> tuple[DrainFacts, ...]:
+def _drains(view: ViewState, now: int) -> tuple[DrainFacts, ...]:
     """Return the drains of the cluster's latest beat. It left the warden at ``echo`` by the warden's clock
     and arrived at ``renewed_at`` by ours, the same moment but for the network delay."""
-    return drain_facts(sight.drains, sight.echo, wall_now() - (now - sight.renewed_at))
+    return drain_facts(view.drains, view.echo, wall_now() - (now - view.renewed_at))
 
 
 def _sum(vectors: "list[Vector] | tuple[Vector, ...]") -> Vector:
     return tuple(sum(column) for column in zip(*vectors, strict=True))
 
 
-def amounts(vector: Vector, dimensions: Dimensions) -> Amounts:
+def named_amounts(vector: Vector, dimensions: Dimensions) -> Amounts:
     """Return a vector with the names of its columns; the base columns are there even if no node has any."""
     named = dict(zip(dimensions, vector, strict=False))
     cpu, memory, gpu = (named.get(name, 0) for name in BASE_DIMENSIONS)

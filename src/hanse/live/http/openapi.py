@@ -12,13 +12,13 @@ import msgspec
 from hanse import __version__
 from hanse.api.records import ErrorAnswer
 from hanse.live.http.operations import (
-    DOORS,
     EVENT_RECORDS,
     JSON,
+    OPERATIONS_BY_ROLE,
     READY,
+    Location,
     Operation,
     Parameter,
-    Place,
     refusals,
 )
 from hanse.model.constraints import Constraint
@@ -37,24 +37,24 @@ _HEADERS: Final = {
 }
 
 
-def document(door: str) -> dict[str, Any]:
+def document(role: str) -> dict[str, Any]:
     """Return the document of the server of a role."""
-    operations = DOORS[door]
+    operations = OPERATIONS_BY_ROLE[role]
     records = [
         kind
         for operation in operations
         for kind in (operation.body, operation.answer)
         if kind is not None and kind is not dict
     ]
-    kinds = list(dict.fromkeys([*records, ErrorAnswer, *(EVENT_RECORDS if door == "broker" else ())]))
+    kinds = list(dict.fromkeys([*records, ErrorAnswer, *(EVENT_RECORDS if role == "broker" else ())]))
     _, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
-        paths.setdefault(operation.path, {})[operation.verb.lower()] = _described(operation)
+        paths.setdefault(operation.path, {})[operation.verb.lower()] = _describe_operation(operation)
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": f"Hanse: HTTP API of {_TITLES[door]}",
+            "title": f"Hanse: HTTP API of {_TITLES[role]}",
             "version": __version__,
             "description": "Times are unix microseconds; amounts milli-CPUs, bytes, whole GPUs. docs/api.md "
             "says more.",
@@ -65,7 +65,7 @@ def document(door: str) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": {
-                name: _plain(components[name])
+                name: _simplify_schema(components[name])
                 for name in sorted(components)
                 if _REFERENCE.format(name=name) not in _CONDITIONS
             },
@@ -84,30 +84,30 @@ def document(door: str) -> dict[str, Any]:
     }
 
 
-def _described(operation: Operation) -> dict[str, Any]:
-    found: dict[str, Any] = {
+def _describe_operation(operation: Operation) -> dict[str, Any]:
+    described: dict[str, Any] = {
         "operationId": operation.name,
-        "summary": operation.says,
-        "parameters": [_parameter(parameter) for parameter in operation.parameters],
-        "responses": {"200": _good(operation)},
+        "summary": operation.doc,
+        "parameters": [_describe_parameter(parameter) for parameter in operation.parameters],
+        "responses": {"200": _success_response(operation)},
     }
     if not operation.parameters:
-        del found["parameters"]
+        del described["parameters"]
     if operation.public:
-        found["security"] = []
+        described["security"] = []
     else:
-        found["x-roles"] = [str(role) for role in operation.roles]
+        described["x-roles"] = [str(role) for role in operation.roles]
     if operation.body is not None:
-        found["requestBody"] = {
+        described["requestBody"] = {
             "required": True,
             "content": {JSON: {"schema": _reference(operation.body)}},
         }
-    for status, says in sorted(refusals(operation).items()):
-        found["responses"][str(status)] = _refused(operation, status, says)
-    return found
+    for status, description in sorted(refusals(operation).items()):
+        described["responses"][str(status)] = _error_response(operation, status, description)
+    return described
 
 
-def _good(operation: Operation) -> dict[str, Any]:
+def _success_response(operation: Operation) -> dict[str, Any]:
     """Return the response of success."""
     if operation.answer is None:
         schema: dict[str, Any] = {"type": "string"}
@@ -118,7 +118,7 @@ def _good(operation: Operation) -> dict[str, Any]:
     return {"description": "As asked.", "content": {operation.media: {"schema": schema}}}
 
 
-def _refused(operation: Operation, status: int, says: str) -> dict[str, Any]:
+def _error_response(operation: Operation, status: int, says: str) -> dict[str, Any]:
     schema: dict[str, Any] = _reference(ErrorAnswer)
     if operation is READY and status == 503:
         assert operation.answer is not None
@@ -136,11 +136,11 @@ def _reference(kind: type) -> dict[str, Any]:
     return {"$ref": _REFERENCE.format(name=kind.__name__)}
 
 
-def _parameter(parameter: Parameter) -> dict[str, Any]:
+def _describe_parameter(parameter: Parameter) -> dict[str, Any]:
     """Return a parameter in OpenAPI form."""
     schema: dict[str, Any]
-    if parameter.whole is not None:
-        schema = {"type": "integer", "minimum": parameter.whole[0], "maximum": parameter.whole[1]}
+    if parameter.bounds is not None:
+        schema = {"type": "integer", "minimum": parameter.bounds[0], "maximum": parameter.bounds[1]}
     else:
         schema = {"type": "string"}
         if parameter.choices:
@@ -150,15 +150,15 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
         if not parameter.choices:
             schema["maxLength"] = parameter.length_max
     if parameter.default:
-        schema["default"] = int(parameter.default) if parameter.whole is not None else parameter.default
+        schema["default"] = int(parameter.default) if parameter.bounds is not None else parameter.default
     found: dict[str, Any] = {
         "name": parameter.name,
-        "in": str(parameter.place),
-        "description": parameter.says,
-        "required": parameter.place is Place.PATH,
+        "in": str(parameter.location),
+        "description": parameter.doc,
+        "required": parameter.location is Location.PATH,
         "schema": schema,
     }
-    if parameter.several:
+    if parameter.is_list:
         default = parameter.default.split(",")
         del schema["default"]
         found["schema"] = {"type": "array", "items": schema, "minItems": 1, "default": default}
@@ -168,15 +168,17 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     return found
 
 
-def _plain(schema: Any) -> Any:
+def _simplify_schema(schema: Any) -> Any:
     """Return a schema that client generators understand: without the line breaks of our docstrings, and with
     tuples as arrays of any of their item types."""
     if isinstance(schema, list):
-        return [_plain(item) for item in schema]
+        return [_simplify_schema(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     found = {
-        key: " ".join(value.split()) if key == "description" and isinstance(value, str) else _plain(value)
+        key: " ".join(value.split())
+        if key == "description" and isinstance(value, str)
+        else _simplify_schema(value)
         for key, value in schema.items()
     }
     if found.get("$ref") in _CONDITIONS:
@@ -191,9 +193,9 @@ def _plain(schema: Any) -> Any:
     return found
 
 
-def text(door: str) -> str:
+def text(role: str) -> str:
     """Return the document as it is checked in."""
-    return msgspec.json.format(msgspec.json.encode(document(door)), indent=1).decode() + "\n"
+    return msgspec.json.format(msgspec.json.encode(document(role)), indent=1).decode() + "\n"
 
 
 if __name__ == "__main__":

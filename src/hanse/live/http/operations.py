@@ -17,7 +17,7 @@ VIEW: Final = (Role.VIEWER, Role.SUBMITTER, Role.OPERATOR, Role.APPROVER, Role.A
 SUBMIT: Final = (Role.SUBMITTER, Role.OPERATOR, Role.ADMIN)
 OPERATE: Final = (Role.OPERATOR, Role.ADMIN)
 ADMINISTER: Final = (Role.ADMIN,)
-ANYBODY: Final[tuple[Role, ...]] = tuple(Role)
+ANY_ROLE: Final[tuple[Role, ...]] = tuple(Role)
 """All clients that show an identity."""
 
 ROWS_MAX: Final = 1_000
@@ -33,7 +33,7 @@ EVENT_STREAM: Final = "text/event-stream"
 OCTETS: Final = "application/octet-stream"
 
 
-class Place(StrEnum):
+class Location(StrEnum):
     """Location of a parameter, as OpenAPI's ``in``."""
 
     PATH = "path"
@@ -45,12 +45,12 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     """One parameter: an integer if it has bounds, a comma-separated list if ``is_list``, else a text."""
 
     name: str
-    says: str
-    place: Place = Place.QUERY
-    whole: tuple[int, int] | None = None
+    doc: str
+    location: Location = Location.QUERY
+    bounds: tuple[int, int] | None = None
     """Minimum and maximum."""
     choices: tuple[str, ...] = ()
-    several: bool = False
+    is_list: bool = False
     pattern: str = ""
     length_max: int = TEXT_CHARACTERS_MAX
     default: str = ""
@@ -65,7 +65,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """``operationId``: its name in a generated client."""
     verb: str
     path: str
-    says: str
+    doc: str
     roles: tuple[Role, ...] = ()
     public: bool = False
     """True if no identity is needed."""
@@ -78,47 +78,47 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Statuses beyond those that every operation may answer, and their meanings."""
     cost: int = 1
     """Tokens that a request takes from the client's bucket."""
-    lasting: bool = False
+    long_lived: bool = False
     """True if a request may stay open for long without work: it is limited apart from short requests."""
 
 
 _JOB: Final = Parameter(
     name="job",
-    place=Place.PATH,
-    says="A job id: broker's number and serial.",
+    location=Location.PATH,
+    doc="A job id: broker's number and serial.",
     pattern="^[1-9][0-9]{0,3}-(0|[1-9][0-9]{0,9})$",
     example="1-7",
 )
 _TASK: Final = Parameter(
     name="task",
-    place=Place.PATH,
-    says="A task id: its job and its index.",
+    location=Location.PATH,
+    doc="A task id: its job and its index.",
     pattern=r"^[1-9][0-9]{0,3}-(0|[1-9][0-9]{0,9})\.(0|[1-9][0-9]{0,6})$",
     example="1-7.0",
 )
 _LOCAL: Final = Parameter(
     name="local",
-    says="1: answer from this broker's data, even if another one acts for the job.",
+    doc="1: answer from this broker's data, even if another one acts for the job.",
     choices=("0", "1"),
     default="0",
 )
 _ASKED: Final = Parameter(
     name="asked",
-    says="Brokers that have redirected here, comma-separated: none is redirected back to. In every Location.",
+    doc="Brokers that have redirected here, comma-separated: none is redirected back to. In every Location.",
     pattern=r"^[^&#?]{0,4096}$",
     example="broker-1",
 )
-_STATE: Final = Parameter(name="state", says="Only those in this state.", choices=STATE_NAMES)
+_STATE: Final = Parameter(name="state", doc="Only those in this state.", choices=STATE_NAMES)
 
 
-def _limit(default: int) -> Parameter:
-    return Parameter(name="limit", says="Rows of a page at most.", whole=(1, ROWS_MAX), default=str(default))
+def _limit_parameter(default: int) -> Parameter:
+    return Parameter(name="limit", doc="Rows of a page at most.", bounds=(1, ROWS_MAX), default=str(default))
 
 
-def _after(pattern: str, example: str) -> Parameter:
+def _after_parameter(pattern: str, example: str) -> Parameter:
     return Parameter(
         name="after",
-        says="Begin after this row: the `next` of the page before.",
+        doc="Begin after this row: the `next` of the page before.",
         pattern=pattern,
         example=example,
     )
@@ -132,98 +132,98 @@ _ELSEWHERE: Final = (
 _UNPROCESSABLE: Final = 422
 
 HEALTH: Final = Operation(
-    name="health", verb="GET", path="/healthz", says="The process lives and answers.", public=True,
+    name="health", verb="GET", path="/healthz", doc="The process lives and answers.", public=True,
     answer=records.Health,
 )  # fmt: skip
 READY: Final = Operation(
     name="ready", verb="GET", path="/readyz", public=True, answer=records.Readiness,
-    says="True if it can do its work now; 503 with the same answer if not.",
+    doc="True if it can do its work now; 503 with the same answer if not.",
 )  # fmt: skip
 OPENAPI: Final = Operation(
-    name="openapi", verb="GET", path="/openapi.json", says="This document.", public=True, answer=dict, cost=5,
+    name="openapi", verb="GET", path="/openapi.json", doc="This document.", public=True, answer=dict, cost=5,
 )  # fmt: skip
 LEAGUE: Final = Operation(
-    name="get_league", verb="GET", path="/v1/league", roles=ANYBODY, answer=records.LeagueAnswer,
-    says="The league at a glance: its brokers and clusters as this broker sees them, and its jobs counted.",
+    name="get_league", verb="GET", path="/v1/league", roles=ANY_ROLE, answer=records.LeagueAnswer,
+    doc="The league at a glance: its brokers and clusters as this broker sees them, and its jobs counted.",
 )  # fmt: skip
 NODES: Final = Operation(
     name="list_nodes", verb="GET", path="/v1/nodes", roles=VIEW, answer=records.NodesAnswer,
-    says="Nodes as this broker believes them to be, by cluster and number.",
+    doc="Nodes as this broker believes them to be, by cluster and number.",
     parameters=(
-        Parameter(name="cluster", says="Only those of this cluster."),
-        _limit(ROWS_MAX),
-        _after(r"^[A-Za-z0-9_.-]{1,63}/[0-9]{1,9}$", "north/17"),
+        Parameter(name="cluster", doc="Only those of this cluster."),
+        _limit_parameter(ROWS_MAX),
+        _after_parameter(r"^[A-Za-z0-9_.-]{1,63}/[0-9]{1,9}$", "north/17"),
     ),
 )  # fmt: skip
 SUBMIT_JOBS: Final = Operation(
     name="submit_jobs", verb="POST", path="/v1/jobs", roles=SUBMIT, body=records.SubmitRequest, cost=5,
     answer=records.SubmitAnswer,
-    says="Submit jobs. Answered when each is safe with a second broker, or refused. If any job is "
+    doc="Submit jobs. Answered when each is safe with a second broker, or refused. If any job is "
     "invalid, none is submitted. A job with the `client_id` of an earlier one is that earlier one.",
     parameters=(
         Parameter(
-            name="Idempotency-Key", place=Place.HEADER, length_max=KEY_CHARACTERS_MAX,
+            name="Idempotency-Key", location=Location.HEADER, length_max=KEY_CHARACTERS_MAX,
             pattern="^[\\x21-\\x7e]*$",
-            says="Makes the request safe to repeat: jobs without a client_id get one made of this and of the "
+            doc="Makes the request safe to repeat: jobs without a client_id get one made of this and of the "
             "client.",
         ),
     ),
 )  # fmt: skip
 LIST_JOBS: Final = Operation(
     name="list_jobs", verb="GET", path="/v1/jobs", roles=VIEW, answer=records.JobsAnswer,
-    says="Jobs that this broker knows, the newest first; other brokers' jobs as far as it knows.",
+    doc="Jobs that this broker knows, the newest first; other brokers' jobs as far as it knows.",
     parameters=(
         _STATE,
-        Parameter(name="tenant", says="Only jobs of this tenant."),
-        Parameter(name="name", says="Only jobs of this name."),
-        _limit(50),
-        _after(r"^(-?[0-9]{1,18}\.)?[1-9][0-9]{0,3}-(0|[1-9][0-9]{0,9})$", "1700000000000000.1-7"),
+        Parameter(name="tenant", doc="Only jobs of this tenant."),
+        Parameter(name="name", doc="Only jobs of this name."),
+        _limit_parameter(50),
+        _after_parameter(r"^(-?[0-9]{1,18}\.)?[1-9][0-9]{0,3}-(0|[1-9][0-9]{0,9})$", "1700000000000000.1-7"),
     ),
 )  # fmt: skip
 PLAN: Final = Operation(
     name="plan_job", verb="POST", path="/v1/plan", roles=VIEW, body=records.JobForm, cost=10,
-    answer=records.PlanAnswer, says="Estimate when and where a job would start if it were submitted now.",
+    answer=records.PlanAnswer, doc="Estimate when and where a job would start if it were submitted now.",
 )  # fmt: skip
 GET_JOB: Final = Operation(
     name="get_job", verb="GET", path="/v1/jobs/{job}", roles=VIEW, answer=JobDetail,
-    says="A job with all that is known of it, except its tasks.",
+    doc="A job with all that is known of it, except its tasks.",
     parameters=(_JOB, _LOCAL, _ASKED), refusals=(_NOT_FOUND, _ELSEWHERE),
 )  # fmt: skip
 TASKS: Final = Operation(
     name="list_tasks", verb="GET", path="/v1/jobs/{job}/tasks", roles=VIEW, answer=records.TasksAnswer,
-    says="A job's tasks, by index.",
+    doc="A job's tasks, by index.",
     parameters=(
-        _JOB, _LOCAL, _ASKED, _STATE, _limit(100),
+        _JOB, _LOCAL, _ASKED, _STATE, _limit_parameter(100),
         Parameter(
-            name="after", says="Begin after this index: the `next` of the page before.", whole=(0, 1 << 20)
+            name="after", doc="Begin after this index: the `next` of the page before.", bounds=(0, 1 << 20)
         ),
     ),
     refusals=(_NOT_FOUND, _ELSEWHERE),
 )  # fmt: skip
 WHY: Final = Operation(
     name="explain_job", verb="GET", path="/v1/jobs/{job}/why", roles=VIEW, answer=records.WhyAnswer, cost=2,
-    says="Explain why a job waits, runs in its place, or ended; with its latest hundred decisions.",
+    doc="Explain why a job waits, runs in its place, or ended; with its latest hundred decisions.",
     parameters=(_JOB, _LOCAL, _ASKED), refusals=(_NOT_FOUND, _ELSEWHERE),
 )  # fmt: skip
 DECISIONS: Final = Operation(
     name="list_decisions", verb="GET", path="/v1/jobs/{job}/decisions", roles=VIEW,
-    answer=records.DecisionsAnswer, says="The decisions about a job, the oldest first.",
+    answer=records.DecisionsAnswer, doc="The decisions about a job, the oldest first.",
     parameters=(
-        _JOB, _LOCAL, _ASKED, _limit(100),
+        _JOB, _LOCAL, _ASKED, _limit_parameter(100),
         Parameter(
-            name="after", says="Begin after this decision: the `next` of the page before.",
-            whole=(0, (1 << 63) - 1),
+            name="after", doc="Begin after this decision: the `next` of the page before.",
+            bounds=(0, (1 << 63) - 1),
         ),
     ),
     refusals=(_NOT_FOUND, _ELSEWHERE),
 )  # fmt: skip
 WAIT: Final = Operation(
-    name="wait_for_job", verb="GET", path="/v1/jobs/{job}/wait", roles=VIEW, answer=JobRow, lasting=True,
-    says="Wait for a job: answered when it has ended, or after the timeout.",
+    name="wait_for_job", verb="GET", path="/v1/jobs/{job}/wait", roles=VIEW, answer=JobRow, long_lived=True,
+    doc="Wait for a job: answered when it has ended, or after the timeout.",
     parameters=(
         _JOB, _LOCAL, _ASKED,
         Parameter(
-            name="timeout", says="Seconds to wait at most.", whole=(0, WAIT_SECONDS_MAX), default="30"
+            name="timeout", doc="Seconds to wait at most.", bounds=(0, WAIT_SECONDS_MAX), default="30"
         ),
     ),
     refusals=(_NOT_FOUND, _ELSEWHERE),
@@ -231,119 +231,121 @@ WAIT: Final = Operation(
 CANCEL: Final = Operation(
     name="cancel_job", verb="POST", path="/v1/jobs/{job}/cancel", roles=SUBMIT, answer=records.CancelAnswer,
     cost=2,
-    says="End a job; nothing happens to one that has ended.",
+    doc="End a job; nothing happens to one that has ended.",
     parameters=(_JOB, _LOCAL, _ASKED), refusals=(_NOT_FOUND, _ELSEWHERE),
 )  # fmt: skip
 EVENTS: Final = Operation(
-    name="watch_events", verb="GET", path="/v1/events", roles=VIEW, media=EVENT_STREAM, cost=5, lasting=True,
-    says="Server-sent events: changes of jobs, clusters and decisions as they occur. `event: job`, "
+    name="watch_events", verb="GET", path="/v1/events", roles=VIEW, media=EVENT_STREAM, cost=5,
+    long_lived=True,
+    doc="Server-sent events: changes of jobs, clusters and decisions as they occur. `event: job`, "
     "`decision`, `cluster` or `gap`; the data are JobEvent, DecisionEvent, ClusterAnswer, GapEvent as JSON.",
     parameters=(
         Parameter(
-            name="topics", says="The topics to send, comma-separated.", choices=TOPICS, several=True,
+            name="topics", doc="The topics to send, comma-separated.", choices=TOPICS, is_list=True,
             default=",".join(TOPICS),
         ),
-        Parameter(name="job", says="Only about this job.", pattern=_JOB.pattern, example="1-7"),
-        Parameter(name="tenant", says="Only about jobs of this tenant."),
+        Parameter(name="job", doc="Only about this job.", pattern=_JOB.pattern, example="1-7"),
+        Parameter(name="tenant", doc="Only about jobs of this tenant."),
         Parameter(
             name="after",
-            says="Begin after this event: an id of this broker's, or 0 for the oldest on record. Default: "
+            doc="Begin after this event: an id of this broker's, or 0 for the oldest on record. Default: "
             "with new events.",
             pattern=r"^(0|[A-Za-z0-9_.-]{1,63}/[0-9]{1,19})$", example="b1/4398046511105",
         ),
         Parameter(
-            name="Last-Event-ID", place=Place.HEADER, pattern=r"^(|0|[A-Za-z0-9_.-]{1,63}/[0-9]{1,19})$",
-            says="The last id that was received: the same as `after`, and takes precedence.",
+            name="Last-Event-ID", location=Location.HEADER,
+            pattern=r"^(|0|[A-Za-z0-9_.-]{1,63}/[0-9]{1,19})$",
+            doc="The last id that was received: the same as `after`, and takes precedence.",
         ),
     ),
 )  # fmt: skip
 AUTHORITY: Final = Operation(
     name="get_authority", verb="GET", path="/v1/authority", public=True, answer=records.AuthorityAnswer,
-    says="The certificate of the league's authority, for newcomers who compare it with their token.",
+    doc="The certificate of the league's authority, for newcomers who compare it with their token.",
 )  # fmt: skip
 _NO_AUTHORITY: Final = (503, "This broker cannot issue certificates now.")
 JOIN: Final = Operation(
     name="join_league", verb="POST", path="/v1/join", public=True, body=records.JoinRequest, cost=20,
-    answer=records.JoinAnswer, says="A newcomer's first certificate, for a join token.",
+    answer=records.JoinAnswer, doc="A newcomer's first certificate, for a join token.",
     refusals=((403, "The token or the request is invalid."), _NO_AUTHORITY),
 )  # fmt: skip
 RENEW: Final = Operation(
-    name="renew_certificate", verb="POST", path="/v1/renew", roles=ANYBODY, body=records.RenewRequest,
+    name="renew_certificate", verb="POST", path="/v1/renew", roles=ANY_ROLE, body=records.RenewRequest,
     answer=records.RenewAnswer, cost=20,
-    says="The next certificate of a holder, who shows the present one. An access token is refused, and so "
+    doc="The next certificate of a holder, who shows the present one. An access token is refused, and so "
     "is a revoked certificate.",
     refusals=(_NO_AUTHORITY,),
 )  # fmt: skip
 AUTHORITY_KEY: Final = Operation(
     name="get_authority_key", verb="GET", path="/v1/authority/key", roles=(Role.BROKER,),
     answer=records.AuthorityKey, cost=20,
-    says="For brokers: the authority's private key, so that every broker can issue certificates.",
+    doc="For brokers: the authority's private key, so that every broker can issue certificates.",
     refusals=((409, "The client is no broker of the league file, or was retired."), _NO_AUTHORITY),
 )  # fmt: skip
 REVOKE: Final = Operation(
     name="revoke_access", verb="POST", path="/v1/access/revoke", roles=ADMINISTER, body=records.RevokeRequest,
     answer=records.RevokeAnswer, cost=5,
-    says="End everything that people of a name have until now, or single access tokens. Answered when this "
+    doc="End everything that people of a name have until now, or single access tokens. Answered when this "
     "broker refuses them for ever and every other server was tried; servers that cannot be reached now are "
     "told when they can.",
     refusals=((409, "The client's own name is among the names, and \"own\" is not true."),),
 )  # fmt: skip
 REVOCATIONS: Final = Operation(
     name="list_revocations", verb="GET", path="/v1/access/revocations", roles=(*ADMINISTER, *MEMBERS),
-    answer=records.RevocationList, says="All revocations that this broker knows.",
+    answer=records.RevocationList, doc="All revocations that this broker knows.",
 )  # fmt: skip
 LIST_PEOPLE: Final = Operation(
     name="list_people", verb="GET", path="/v1/access/people", roles=ADMINISTER,
     answer=records.PeopleAnswer, cost=5,
-    says="Names of people that this broker knows of; there may be others.",
+    doc="Names of people that this broker knows of; there may be others.",
 )  # fmt: skip
 EXCHANGE: Final = Operation(
     name="exchange_revocations", verb="POST", path="/v1/access/revocations", roles=(Role.BROKER,),
     body=records.RevocationList, answer=records.RevocationList, cost=5,
-    says="For brokers: merge the sender's revocations into this member's; answered with all that are known.",
+    doc="For brokers: merge the sender's revocations into this member's; answered with all that are known.",
 )  # fmt: skip
 LEAGUE_FILE: Final = Operation(
     name="get_league_file", verb="GET", path="/v1/league/file", roles=(*OPERATE, *MEMBERS),
-    answer=league_records.LeagueFile, says="The league file, with its version.", cost=5,
+    answer=league_records.LeagueFile, doc="The league file, with its version.", cost=5,
 )  # fmt: skip
 APPLY_LEAGUE_FILE: Final = Operation(
     name="apply_league_file", verb="POST", path="/v1/league/file", roles=ADMINISTER,
     body=league_records.ApplyRequest, answer=league_records.ApplyAnswer, cost=20,
-    says="Change the league: send the present file with changes. Answered when a majority of the brokers "
+    doc="Change the league: send the present file with changes. Answered when a majority of the brokers "
     "has agreed; every member then stores it and restarts with it, one after the other.",
     refusals=((409, "The file was made from another version, or a cluster to be retired is in use."),),
 )  # fmt: skip
 TELL_LEAGUE_FILE: Final = Operation(
     name="tell_league_file", verb="POST", path="/v1/league/told", roles=(Role.BROKER,),
     body=league_records.LeagueFile, answer=league_records.FileStanding, cost=5,
-    says="For brokers: the league file of the sender; answered with the one of this member.",
+    doc="For brokers: the league file of the sender; answered with the one of this member.",
 )  # fmt: skip
 TELL_FENCED: Final = Operation(
     name="tell_fenced", verb="POST", path="/v1/league/fenced", roles=MEMBERS,
     body=league_records.Fence, answer=league_records.Fence, cost=5,
-    says="For members: the sender has lost records, or its peers remember more of it, and it does not start.",
+    doc="For members: the sender has lost records, or its peers remember more of it, and it does not start.",
 )  # fmt: skip
 BALLOT: Final = Operation(
     name="vote_league_file", verb="POST", path="/v1/league/ballot", roles=(Role.BROKER,),
     body=league_records.BallotRequest, answer=league_records.BallotAnswer, cost=5,
-    says="For brokers: vote on the next version of the league file.",
+    doc="For brokers: vote on the next version of the league file.",
 )  # fmt: skip
 LOGS: Final = Operation(
-    name="read_output", verb="GET", path="/v1/logs/{task}", roles=VIEW, media=OCTETS, lasting=True,
-    says="The output of a task.",
+    name="read_output", verb="GET", path="/v1/logs/{task}", roles=VIEW, media=OCTETS, long_lived=True,
+    doc="The output of a task.",
     parameters=(
         _TASK,
         Parameter(
-            name="stream", says="The stream of output.", choices=("stdout", "stderr"), default="stdout"
+            name="stream", doc="The stream of output.", choices=("stdout", "stderr"), default="stdout"
         ),
         Parameter(
-            name="attempt", says="The attempt; 0: the latest here.", whole=(0, ATTEMPT_MAX), default="0"
+            name="attempt", doc="The attempt; 0: the latest here.", bounds=(0, ATTEMPT_MAX), default="0"
         ),
-        Parameter(name="offset", says="Bytes to skip.", whole=(0, OFFSET_MAX), default="0"),
+        Parameter(name="offset", doc="Bytes to skip.", bounds=(0, OFFSET_MAX), default="0"),
         Parameter(
-            name="follow", says="1: go on until the task has ended.", choices=("0", "1"), default="0"
+            name="follow", doc="1: go on until the task has ended.", choices=("0", "1"), default="0"
         ),
-        Parameter(name="node", says="The number of the node where it ran.", whole=(0, 99_999)),
+        Parameter(name="node", doc="The number of the node where it ran.", bounds=(0, 99_999)),
     ),
     refusals=(
         (404, "There is no output of this task here."),
@@ -352,31 +354,31 @@ LOGS: Final = Operation(
 )  # fmt: skip
 WAITS: Final = Operation(
     name="list_waits", verb="GET", path="/v1/waits/{job}", roles=VIEW, answer=records.WaitsAnswer,
-    says="The tasks of a job that this cluster has accepted and that wait in a queue of its own, as Slurm's, "
+    doc="The tasks of a job that this cluster has accepted and that wait in a queue of its own, as Slurm's, "
     "with the reason in words; by index. Tasks of a job that is not known here: none.",
     parameters=(
-        _JOB, _limit(100),
+        _JOB, _limit_parameter(100),
         Parameter(
-            name="after", says="Begin after this index: the `next` of the page before.", whole=(0, 1 << 20)
+            name="after", doc="Begin after this index: the `next` of the page before.", bounds=(0, 1 << 20)
         ),
-        Parameter(name="node", says="Ask the runner of the node with this number.", whole=(0, 99_999)),
+        Parameter(name="node", doc="Ask the runner of the node with this number.", bounds=(0, 99_999)),
     ),
     refusals=((307, "Another machine's runner knows: its address in Location, its name in X-Hanse-Runner."),),
 )  # fmt: skip
 CLUSTER: Final = Operation(
     name="get_cluster", verb="GET", path="/v1/cluster", roles=VIEW, answer=records.ClusterDetail,
-    says="The cluster as it reports itself, with its nodes by number.",
-    parameters=(_limit(ROWS_MAX), _after("^[0-9]{1,9}$", "999")),
+    doc="The cluster as it reports itself, with its nodes by number.",
+    parameters=(_limit_parameter(ROWS_MAX), _after_parameter("^[0-9]{1,9}$", "999")),
 )  # fmt: skip
 DRAIN: Final = Operation(
     name="drain_nodes", verb="POST", path="/v1/drain", roles=OPERATE, body=records.DrainRequest,
-    answer=records.DrainAnswer, says="Close nodes to new tasks, or open them again. Running tasks continue.",
+    answer=records.DrainAnswer, doc="Close nodes to new tasks, or open them again. Running tasks continue.",
 )  # fmt: skip
 
 COMMON: Final = (HEALTH, READY, OPENAPI)
 METRICS: Final = Operation(
     name="metrics", verb="GET", path="/metrics", roles=VIEW, media="text/plain",
-    says="The metrics in Prometheus' text format.",
+    doc="The metrics in Prometheus' text format.",
 )  # fmt: skip
 """Mounted by each daemon, beside the routes of its application (``guard``)."""
 BROKER: Final = (
@@ -389,7 +391,7 @@ RUNNER: Final = (*COMMON, LOGS, WAITS, EXCHANGE, TELL_LEAGUE_FILE)
 """Operations of the server of a runner on a machine of its own."""
 WARDEN: Final = (*RUNNER, CLUSTER, DRAIN)
 """Operations of a warden's server."""
-DOORS: Final = {"broker": BROKER, "warden": WARDEN, "runner": RUNNER}
+OPERATIONS_BY_ROLE: Final = {"broker": BROKER, "warden": WARDEN, "runner": RUNNER}
 
 EVENT_RECORDS: Final = (
     records.JobEvent, records.DecisionEvent, records.ClusterAnswer, records.GapEvent,
@@ -397,7 +399,7 @@ EVENT_RECORDS: Final = (
 """Data of events: no answer has these records, and the document describes them nevertheless."""
 
 _MALFORMED: Final = (400, "The request is not HTTP, or its body is not JSON.")
-_BAD: Final = (_UNPROCESSABLE, "A parameter or the body is invalid.")
+_INVALID: Final = (_UNPROCESSABLE, "A parameter or the body is invalid.")
 
 
 def refusals(operation: Operation) -> dict[int, str]:
@@ -412,7 +414,7 @@ def refusals(operation: Operation) -> dict[int, str]:
         found[401] = "No valid certificate of the league and no valid access token was shown."
         found[403] = "The role of the client may not do this."
     if operation.parameters or operation.body is not None:
-        found[_UNPROCESSABLE] = _BAD[1]
+        found[_UNPROCESSABLE] = _INVALID[1]
     if operation.body is not None:
         found[413] = "The body is too large."
         found[415] = "The declared type of the body is not JSON."

@@ -15,32 +15,32 @@ RATE: Final = 1_000.0
 """Tokens per second of an identity. A query costs about one: half a millisecond of a broker's time."""
 BURST: Final = 5_000.0
 """Tokens that an identity may have saved up, and that it may owe at most."""
-STRANGER_RATE: Final = 50.0
+ANONYMOUS_RATE: Final = 50.0
 """The same for an address without an identity."""
-STRANGER_BURST: Final = 200.0
+ANONYMOUS_BURST: Final = 200.0
 BUCKETS_MAX: Final = 4_096
 """Buckets in a table; the least recently used one is dropped, and its owner starts again with a full one."""
 
 
-class Buckets:
+class RateLimiter:
     """The token buckets of one kind of client, by key. ``clock`` returns seconds."""
 
     def __init__(
         self,
         rate: float,
         burst: float,
-        most: int = BUCKETS_MAX,
+        buckets_max: int = BUCKETS_MAX,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rate = rate
         self._burst = burst
-        self._most = most
+        self._buckets_max = buckets_max
         self._clock = clock
-        self._table: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
         """Key -> level of its bucket, and time of that level."""
 
     def __len__(self) -> int:
-        return len(self._table)
+        return len(self._buckets)
 
     def take(self, key: str, cost: float) -> int:
         """Charge a request. Return 0 if it is admitted, else the whole seconds to wait; then nothing is
@@ -58,11 +58,11 @@ class Buckets:
         self._put(key, self._level(key, now) - cost, now)
 
     def _level(self, key: str, now: float) -> float:
-        level, since = self._table.get(key, (self._burst, now))
+        level, since = self._buckets.get(key, (self._burst, now))
         return min(self._burst, level + (now - since) * self._rate)
 
     def _put(self, key: str, level: float, now: float) -> None:
-        self._table[key] = (max(level, -self._burst), now)
-        self._table.move_to_end(key)
-        if len(self._table) > self._most:
-            self._table.popitem(last=False)
+        self._buckets[key] = (max(level, -self._burst), now)
+        self._buckets.move_to_end(key)
+        if len(self._buckets) > self._buckets_max:
+            self._buckets.popitem(last=False)

@@ -17,7 +17,7 @@ BODY_BYTES_MAX: Final = 64 << 20
 """Bytes of the largest request body: a batch of jobs."""
 BODY_SECONDS_MAX: Final = 60.0
 """Seconds that a body may take to arrive."""
-BUSY_SECONDS: Final = 1
+RETRY_SECONDS: Final = 1
 """Seconds after which a client should retry at a member that is behind with its work."""
 
 BROKER_HEADER: Final = "X-Hanse-Broker"
@@ -37,7 +37,7 @@ class RefusedError(Exception):
         self.results: tuple[SubmitResult, ...] = ()
         self.headers: dict[str, str] = {}
 
-    def answer(self) -> Response:
+    def to_response(self) -> Response:
         """Return the refusal as a response."""
         error = ErrorText(self.code, self.message, self.hint, self.problems)
         response = json_answer(ErrorAnswer(error, self.results), self.status)
@@ -45,31 +45,31 @@ class RefusedError(Exception):
         return response
 
 
-def later(status: int, code: str, message: str, seconds: int = BUSY_SECONDS) -> RefusedError:
+def retry_later(status: int, code: str, message: str, seconds: int = RETRY_SECONDS) -> RefusedError:
     """Return a refusal of a request that may be repeated after so many seconds."""
     refused = RefusedError(status, code, message, f"try again in {seconds} s")
     refused.headers["Retry-After"] = str(seconds)
     return refused
 
 
-def busy() -> RefusedError:
+def busy_error() -> RefusedError:
     """Return the refusal of a member that is behind with its work."""
-    return later(503, "busy", "this broker is behind with its work")
+    return retry_later(503, "busy", "this broker is behind with its work")
 
 
-def bug() -> RefusedError:
+def internal_error() -> RefusedError:
     """Return the error for an unexpected exception."""
     return RefusedError(500, "bug", "a bug in Hanse; the member's log has the details")
 
 
-def bad_parameter(name: str, rule: str) -> RefusedError:
+def bad_parameter_error(name: str, rule: str) -> RefusedError:
     """Return the refusal of an invalid parameter."""
     refused = RefusedError(422, "bad_parameter", f"{name}: {rule}")
     refused.problems = (Flaw(name, rule),)
     return refused
 
 
-class ElsewhereError(RefusedError):
+class RedirectError(RefusedError):
     """A redirect to another member: 307, with its name in a header, because addresses prove nothing."""
 
     def __init__(self, header: str, member: str, location: str, why: str) -> None:
@@ -82,7 +82,7 @@ def json_answer(value: object, status: int = 200) -> Response:
     return Response(_encode(value), status, media_type="application/json")
 
 
-async def body_of(request: Request, kind: type[T]) -> T:
+async def read_body(request: Request, kind: type[T]) -> T:
     """Return the decoded JSON body, bounded in size and time."""
     _must_be_json(request)
     try:

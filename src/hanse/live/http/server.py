@@ -19,9 +19,9 @@ from uvicorn.server import ServerState
 
 from hanse.api.records import STOPPED
 from hanse.live.config.league import Address
-from hanse.live.http.responses import RefusedError, bug, later
+from hanse.live.http.responses import RefusedError, internal_error, retry_later
 from hanse.security.credentials import Credentials
-from hanse.security.identity import shown_by
+from hanse.security.identity import peer_certificate
 
 CONNECTIONS_MAX: Final = 1_000
 """Connections in total; above it the answer is 503."""
@@ -33,7 +33,7 @@ HEAD_BYTES_MAX: Final = 64 << 10
 """Bytes of the first line and the headers of a request."""
 HEADERS_MAX: Final = 100
 """Headers of a request."""
-HEADER_MARKS: Final = 4
+HEADER_SEPARATOR_BYTES: Final = 4
 """Bytes of a header besides its name and its value: a colon, a space and the end of the line."""
 TOO_LARGE_HEAD: Final = f"the head of a request may have at most {HEAD_BYTES_MAX} bytes"
 KEEP_ALIVE_SECONDS: Final = 60
@@ -43,14 +43,14 @@ CLOSE_SECONDS_MAX: Final = 2.0
 log: Final = logging.getLogger(__name__)
 
 
-class Gathered:
+class BufferedTransport:
     """A transport that can hold the head of an answer until the body follows: both leave as one TLS record in
     one system call, and the client wakes once. All other behaviour is the transport's."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        self._held = b""
-        self.holds = False
+        self._buffer = b""
+        self.hold_next = False
         """True if the next write waits for the one after it; true for one write."""
 
     def __getattr__(self, name: str) -> Any:
@@ -58,16 +58,16 @@ class Gathered:
 
     def write(self, data: bytes) -> None:
         """Send data, or hold it."""
-        if self.holds:
-            self.holds, self._held = False, data
+        if self.hold_next:
+            self.hold_next, self._buffer = False, data
             return
-        if self._held:
-            data, self._held = self._held + data, b""
+        if self._buffer:
+            data, self._buffer = self._buffer + data, b""
         self._transport.write(data)
 
     def flush(self) -> None:
         """Send the data that is held."""
-        if self._held:
+        if self._buffer:
             self.write(b"")
 
     def close(self) -> None:
@@ -75,27 +75,27 @@ class Gathered:
         self.flush()
         self._transport.close()
 
-    def gather(self, send: Send) -> Send:
+    def buffering(self, send: Send) -> Send:
         """Return a ``send`` that holds a head with a content length, because its body follows at once; the
         body of a stream may follow in an hour."""
 
-        async def sending(message: Message) -> None:
+        async def send_buffered(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self.holds = any(name == b"content-length" for name, _ in message["headers"])
+                self.hold_next = any(name == b"content-length" for name, _ in message["headers"])
             await send(message)
             if message["type"] == "http.response.body":
                 self.flush()  # an empty body was not written
 
-        return sending
+        return send_buffered
 
 
 class PeerProtocol(HttpToolsProtocol):
     """One connection, with the identity of its certificate."""
 
-    crowd: "Crowd"
+    connection_counter: "ConnectionCounter"
     """All connections of the server; set by the creator of this object."""
     _key = ""
-    _patience: asyncio.TimerHandle | None = None
+    _first_request_timer: asyncio.TimerHandle | None = None
     _head_bytes = -1
     """Bytes of the head that is arriving, after its first read: the parser reports nothing of a header
     without end; negative: no head is arriving."""
@@ -106,23 +106,23 @@ class PeerProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         """Read the peer's certificate after the handshake."""
-        gathered = Gathered(transport)
-        super().connection_made(gathered)  # type: ignore[arg-type]  # it does all that uvicorn asks for
+        buffered = BufferedTransport(transport)
+        super().connection_made(buffered)  # type: ignore[arg-type]  # it does all that uvicorn asks for
         tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-        shown = None if tls is None else shown_by(tls)
-        peer = None if shown is None else shown.identity
+        certificate = None if tls is None else peer_certificate(tls)
+        peer = None if certificate is None else certificate.identity
         self._key = peer.uri if peer is not None else f"address {self.client[0] if self.client else ''}"
         self.app_state = {**self.app_state, "peer": peer, "abort": transport.abort}
-        self.app_state["issued"] = 0 if shown is None else shown.issued
-        self.app_state["gathered"] = gathered
-        self.app_state["crowded"] = self.crowd.enter(self._key)
-        self._patience = self.loop.call_later(REQUEST_SECONDS_MAX, transport.abort)
+        self.app_state["issued"] = 0 if certificate is None else certificate.issued
+        self.app_state["gathered"] = buffered
+        self.app_state["crowded"] = self.connection_counter.add(self._key)
+        self._first_request_timer = self.loop.call_later(REQUEST_SECONDS_MAX, transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Count the connection out."""
         super().connection_lost(exc)
-        self.crowd.leave(self._key)
-        self._be_patient()
+        self.connection_counter.remove(self._key)
+        self._cancel_timer()
 
     def data_received(self, data: bytes) -> None:
         """Pass data to the parser; refuse a head without end."""
@@ -142,12 +142,12 @@ class PeerProtocol(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         """Count a part of the URL in the first line."""
-        self._grow(len(url))
+        self._count_head_bytes(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Count and add a header."""
-        self._grow(len(name) + len(value) + HEADER_MARKS)
+        self._count_head_bytes(len(name) + len(value) + HEADER_SEPARATOR_BYTES)
         if len(self.headers) == HEADERS_MAX:
             self._refuse(f"a request may have at most {HEADERS_MAX} headers")
         super().on_header(name, value)
@@ -155,16 +155,16 @@ class PeerProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Check the complete head, then handle the request."""
         self._head_bytes = -1
-        self._judge()
-        self._be_patient()
+        self._check_head()
+        self._cancel_timer()
         super().on_headers_complete()
 
-    def _grow(self, size: int) -> None:
+    def _count_head_bytes(self, size: int) -> None:
         self._head_parsed += size
         if self._head_parsed > HEAD_BYTES_MAX:
             self._refuse(TOO_LARGE_HEAD)
 
-    def _judge(self) -> None:
+    def _check_head(self) -> None:
         """Refuse a head that proxies and servers are known to read differently (RFC 9112, 3.2 and 6.1)."""
         hosts = sum(name == b"host" for name, _ in self.headers)
         if hosts > 1 or (not hosts and self.parser.get_http_version() != "1.0"):
@@ -189,44 +189,44 @@ class PeerProtocol(HttpToolsProtocol):
         ):
             self.transport.close()
             return
-        answer = RefusedError(400, "not_http", self._flaw or msg).answer()
+        answer = RefusedError(400, "not_http", self._flaw or msg).to_response()
         lines = [b"HTTP/1.1 400 Bad Request", b"connection: close"]
         lines += [name + b": " + value for name, value in answer.raw_headers]
         self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
         self.transport.close()
 
-    def _be_patient(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+    def _cancel_timer(self) -> None:
+        if self._first_request_timer is not None:
+            self._first_request_timer.cancel()
+            self._first_request_timer = None
 
 
-class Crowd:
+class ConnectionCounter:
     """The number of connections of a server, by identity or address."""
 
     def __init__(self) -> None:
         self.total = 0
-        self._each: dict[str, int] = {}
+        self._by_key: dict[str, int] = {}
 
-    def enter(self, key: str) -> RefusedError | None:
+    def add(self, key: str) -> RefusedError | None:
         """Count a connection in; return the refusal of its requests if there are too many."""
         self.total += 1
-        self._each[key] = self._each.get(key, 0) + 1
-        if self._each[key] > CONNECTIONS_EACH_MAX:
-            return later(429, "too_many", f"you have {CONNECTIONS_EACH_MAX} connections already")
+        self._by_key[key] = self._by_key.get(key, 0) + 1
+        if self._by_key[key] > CONNECTIONS_EACH_MAX:
+            return retry_later(429, "too_many", f"you have {CONNECTIONS_EACH_MAX} connections already")
         if self.total > CONNECTIONS_MAX:
-            return later(503, "crowded", "this server has too many connections")
+            return retry_later(503, "crowded", "this server has too many connections")
         return None
 
-    def leave(self, key: str) -> None:
+    def remove(self, key: str) -> None:
         """Count a connection out."""
         self.total -= 1
-        self._each[key] -= 1
-        if not self._each[key]:
-            del self._each[key]
+        self._by_key[key] -= 1
+        if not self._by_key[key]:
+            del self._by_key[key]
 
 
-class Door:
+class HttpsServer:
     """A server that listens until it is closed."""
 
     def __init__(self, application: ASGIApp, credentials: Credentials) -> None:
@@ -248,66 +248,66 @@ class Door:
         )
         self._config.load()
         self._state = ServerState()
-        self._crowd = Crowd()
+        self._connection_counter = ConnectionCounter()
         self._credentials = credentials
         self._context = credentials.server_context(require=False)
         self._server: asyncio.Server | None = None
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application, unless the connection is one too many."""
-        crowded: RefusedError | None = scope["state"]["crowded"]
-        if crowded is None:
-            await self._answered(scope, receive, send)
+        refusal: RefusedError | None = scope["state"]["crowded"]
+        if refusal is None:
+            await self._answer(scope, receive, send)
             return
-        response = crowded.answer()
+        response = refusal.to_response()
         response.headers["Connection"] = "close"
         await response(scope, receive, send)
 
-    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application; if it fails before its answer has begun, answer with an error.
 
         A request that is cancelled (the member stops) may have been done or not: the answer is no 503, on
         which clients go to another broker.
         """
-        gathered: Gathered = scope["state"]["gathered"]
-        answering = gathered.gather(send)
-        begun = False
+        buffered: BufferedTransport = scope["state"]["gathered"]
+        send_buffered = buffered.buffering(send)
+        started = False
 
-        async def sending(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await answering(message)
+        async def send_noting_start(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send_buffered(message)
 
         try:
-            await self._application(scope, receive, sending)
-            if begun:
+            await self._application(scope, receive, send_noting_start)
+            if started:
                 return
-            failure = bug()
+            failure = internal_error()
             log.error("a request got no answer: %s", scope["path"])
         except asyncio.CancelledError:
             hint = "ask again; a submission with the same client id is not made twice"
             failure = RefusedError(500, STOPPED, "this member stopped before it could answer", hint)
         except Exception:
             log.exception("a request failed: %s", scope["path"])
-            failure = bug()
-        if begun:
-            gathered.close()  # half an answer must look incomplete
+            failure = internal_error()
+        if started:
+            buffered.close()  # half an answer must look incomplete
             return
-        response = failure.answer()
+        response = failure.to_response()
         response.headers["Connection"] = "close"
-        await response(scope, receive, answering)
+        await response(scope, receive, send_buffered)
 
     async def listen(self, address: Address) -> int:
         """Start to listen; return the real port."""
         loop = asyncio.get_running_loop()
 
-        def connection() -> Any:
-            made = PeerProtocol(self._config, self._state, {"closing": self._closing}, loop)
-            made.crowd = self._crowd
-            return made
+        def make_protocol() -> Any:
+            protocol = PeerProtocol(self._config, self._state, {"closing": self._closing}, loop)
+            protocol.connection_counter = self._connection_counter
+            return protocol
 
         self._server = await loop.create_server(
-            connection,
+            make_protocol,
             address.host,
             address.port,
             ssl=self._context,

@@ -10,21 +10,21 @@ from hanse.live.journal.errors import (
     RecordTooLarge,
     UnknownFormat,
 )
-from hanse.live.journal.journal import Journal, Recovered
-from hanse.live.journal.reading import History, history, read
+from hanse.live.journal.journal import Journal, JournalContents
+from hanse.live.journal.reading import History, read_history, read_records
 
 __all__ = [
     "CorruptJournal",
     "History",
     "Journal",
     "JournalBehind",
+    "JournalContents",
     "JournalError",
     "JournalFull",
     "JournalInUse",
     "NotRetained",
     "RecordTooLarge",
-    "Recovered",
     "UnknownFormat",
-    "history",
-    "read",
+    "read_history",
+    "read_records",
 ]

@@ -17,7 +17,7 @@ LOCK_TRIES_MAX = 100
 """Number of tries to get the lock from readers, which hold it for microseconds."""
 _PID_WIDTH = 20
 
-NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+NO_SPACE_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a full disk."""
 _ZEROS: Final = bytes(1 << 16)
 
@@ -47,10 +47,10 @@ class Disk:
         for at in range(begin, end, len(_ZEROS)):
             self.write(fd, _ZEROS[: end - at], at)
 
-    def free(self, directory: Path) -> int:
+    def free_bytes(self, directory: Path) -> int:
         """Return the bytes available to unprivileged users on the disk of a directory."""
-        facts = os.statvfs(directory)
-        return facts.f_bavail * facts.f_frsize
+        stats = os.statvfs(directory)
+        return stats.f_bavail * stats.f_frsize
 
     def truncate(self, fd: int, size: int) -> None:
         """Cut a file to ``size`` bytes."""
@@ -118,9 +118,9 @@ def lock(directory: Path) -> int:
     """
     fd = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     for _ in range(LOCK_TRIES_MAX):
-        if _try(fd, fcntl.LOCK_EX):
+        if _try_flock(fd, fcntl.LOCK_EX):
             break
-        if not _try(fd, fcntl.LOCK_SH):
+        if not _try_flock(fd, fcntl.LOCK_SH):
             pid = os.pread(fd, _PID_WIDTH, 0).strip()
             os.close(fd)
             raise JournalInUse(directory, int(pid) if pid.isdigit() else None)
@@ -137,19 +137,19 @@ def lock(directory: Path) -> int:
     return fd
 
 
-def in_use(directory: Path) -> bool:
+def is_in_use(directory: Path) -> bool:
     """Return True if some process (perhaps this one) has the journal open for writing."""
     try:
         fd = os.open(directory / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        return not _try(fd, fcntl.LOCK_SH)
+        return not _try_flock(fd, fcntl.LOCK_SH)
     finally:
         os.close(fd)
 
 
-def _try(fd: int, how: int) -> bool:
+def _try_flock(fd: int, how: int) -> bool:
     try:
         fcntl.flock(fd, how | fcntl.LOCK_NB)
     except BlockingIOError:

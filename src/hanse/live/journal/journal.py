@@ -16,17 +16,17 @@ from typing import Self
 import msgspec
 
 from hanse.live.journal import layout
-from hanse.live.journal.disk import DISK, NO_ROOM, Disk, lock, write_file
+from hanse.live.journal.disk import DISK, NO_SPACE_ERRNOS, Disk, lock, write_file
 from hanse.live.journal.errors import JournalBehind, JournalError, JournalFull, RecordTooLarge
 from hanse.live.journal.layout import PENDING_BYTES_MAX, PREFIX_BYTES, RECORD_BYTES_MAX, SNAPSHOT_BYTES_MAX
-from hanse.live.journal.recovery import exists, found, recover
-from hanse.live.journal.retention import RETAIN_BYTES, Kept, plan
-from hanse.live.journal.segments import PAGE, SEGMENT_BYTES, NoRoom, Segments, first_room
+from hanse.live.journal.recovery import create_journal, recover, require_journal
+from hanse.live.journal.retention import RETAIN_BYTES, RetentionPlan, plan_retention
+from hanse.live.journal.segments import PAGE, SEGMENT_BYTES, NoSpace, Segments, initial_size
 from hanse.live.journal.survey import Survey
 from hanse.live.journal.walk import segment_name, snapshot_name
 
 
-class Recovered(msgspec.Struct, frozen=True):
+class JournalContents(msgspec.Struct, frozen=True):
     """Contents of a journal when it was opened."""
 
     snapshot: bytes | None
@@ -35,7 +35,7 @@ class Recovered(msgspec.Struct, frozen=True):
     """Number of the last record that this state includes; 0 without a snapshot."""
     records: list[bytes]
     """Records after the snapshot, in order."""
-    cut: int
+    cut_bytes: int
     """Bytes of an incomplete block that was never acknowledged and was cut off. 0: none."""
     chain: str = ""
     """Value of the hash chain after the record ``chain_at`` of ``Journal.open``, in hexadecimal; empty: no
@@ -72,13 +72,13 @@ class Journal:
         self._snapshots = survey.snapshots
         self._pending: list[bytes] = []
         self._pending_bytes = 0
-        self._handover = threading.Lock()
+        self._pending_lock = threading.Lock()
         """Lock of the pending records; held only briefly."""
-        self._writing = threading.Lock()
-        self._snapshotting = threading.Lock()
+        self._write_lock = threading.Lock()
+        self._snapshot_lock = threading.Lock()
         self._failure: JournalError | None = None
         """Error with which every call is refused; None: usable."""
-        self.position = survey.link.next - 1
+        self.position = survey.tip.next - 1
         """Number of the last appended record, counted from 1 since the journal was created; 0: none."""
         self.durable = self.position
         """Number of the last durable record."""
@@ -87,7 +87,7 @@ class Journal:
         self.snapshot_bytes = len(survey.state or b"")
         self.bytes = sum(map(len, survey.records))
         """Bytes of all records after that snapshot, both read and appended."""
-        self.committed: Callable[[int, int, float], None] = lambda *_: None
+        self.on_commit: Callable[[int, int, float], None] = lambda *_: None
         """Callback after each commit, on its thread: number of records, their bytes, duration in seconds."""
 
     @classmethod
@@ -99,8 +99,8 @@ class Journal:
         segment_bytes: int = SEGMENT_BYTES,
         retain_bytes: int = RETAIN_BYTES,
         disk: Disk = DISK,
-        sought: int = 0,
-    ) -> tuple[Self, Recovered]:
+        chain_at: int = 0,
+    ) -> tuple[Self, JournalContents]:
         """Lock the journal in ``directory`` for this process and read it; ``create`` it if it is missing.
         ``chain_at``: record whose chain value is returned in ``JournalContents.chain``.
 
@@ -110,22 +110,22 @@ class Journal:
         if create:
             _make_directory(directory, disk)
         else:
-            exists(directory)
+            require_journal(directory)
         lock_fd = lock(directory)
         try:
             if create:
-                found(directory, disk, segment_bytes)
-            survey = recover(directory, disk, sought)
+                create_journal(directory, disk, segment_bytes)
+            survey = recover(directory, disk, chain_at)
             journal = cls(
                 directory, lock_fd, survey, disk, segment_bytes=segment_bytes, retain_bytes=retain_bytes
             )
         except BaseException as error:
             disk.close(lock_fd)
-            if isinstance(error, OSError) and error.errno in NO_ROOM:
-                raise JournalFull(directory, first_room(segment_bytes) + 2 * PAGE) from error
+            if isinstance(error, OSError) and error.errno in NO_SPACE_ERRNOS:
+                raise JournalFull(directory, initial_size(segment_bytes) + 2 * PAGE) from error
             raise
-        chain = survey.sought_chain.hex()
-        recovered = Recovered(survey.state, survey.position, survey.records, survey.cut, chain)
+        chain = survey.chain_value.hex()
+        recovered = JournalContents(survey.state, survey.position, survey.records, survey.cut, chain)
         survey.records = []
         return journal, recovered
 
@@ -137,16 +137,16 @@ class Journal:
         return (position, chain.hex()) if chain else (self.durable, "")
 
     @property
-    def is_crowded(self) -> bool:
+    def is_half_full(self) -> bool:
         """True if the uncommitted records exceed half of the limit of one commit."""
         return self._pending_bytes * 2 > PENDING_BYTES_MAX
 
-    def ensure_room(self, size: int) -> None:
+    def check_append(self, size: int) -> None:
         """Raise the error that ``append`` would raise for a record of ``size`` bytes."""
-        with self._handover:
-            self._check_room(size)
+        with self._pending_lock:
+            self._check_append(size)
 
-    def _check_room(self, size: int) -> None:
+    def _check_append(self, size: int) -> None:
         if size > RECORD_BYTES_MAX:
             raise RecordTooLarge(size, RECORD_BYTES_MAX)
         if self._failure is not None:
@@ -156,8 +156,8 @@ class Journal:
 
     def append(self, record: bytes) -> int:
         """Keep a record for the next commit, not yet durable. Return its number."""
-        with self._handover:
-            self._check_room(len(record))
+        with self._pending_lock:
+            self._check_append(len(record))
             self._pending.append(record)
             self._pending_bytes += len(record) + PREFIX_BYTES
             self.bytes += len(record)
@@ -166,27 +166,27 @@ class Journal:
 
     def commit(self) -> int:
         """Make all appended records durable, as one block. Return the number of the last durable record."""
-        with self._writing:
-            with self._handover:
-                self._refuse_after_failure()
+        with self._write_lock:
+            with self._pending_lock:
+                self._check_failure()
                 records, self._pending = self._pending, []
                 size, self._pending_bytes = self._pending_bytes, 0
             if records:
                 begin = time.monotonic()
                 try:
                     self._segments.write(records)
-                except NoRoom as error:
-                    with self._handover:
+                except NoSpace as error:
+                    with self._pending_lock:
                         self._pending[:0] = records
                         self._pending_bytes += size
                     raise JournalFull(self._directory, error.needed) from error
                 except OSError as error:
-                    raise self._refusing(self._broken(error)) from error
+                    raise self._fail_with(self._disk_failure(error)) from error
                 except BaseException:
-                    self._refusing(JournalError("a commit was interrupted: open the journal again"))
+                    self._fail_with(JournalError("a commit was interrupted: open the journal again"))
                     raise
                 self.durable += len(records)
-                self.committed(len(records), size, time.monotonic() - begin)
+                self.on_commit(len(records), size, time.monotonic() - begin)
             return self.durable
 
     def snapshot(self, position: int, state: bytes) -> None:
@@ -195,22 +195,22 @@ class Journal:
         On a full disk it raises ``JournalFull``, and the journal goes on without this snapshot.
         """
         assert len(state) <= SNAPSHOT_BYTES_MAX, "the state exceeds the limit of a snapshot"
-        with self._snapshotting:
-            self._refuse_after_failure()
+        with self._snapshot_lock:
+            self._check_failure()
             newest = max(self._snapshots, default=0)
             assert newest <= position <= self.durable, "a snapshot beyond the durable records, or in reverse"
             path = self._directory / snapshot_name(position)
             try:
-                kept = self._plan(position)
-                head = layout.snapshot_head(self._journal, position, state, kept.floor)
+                kept = self._plan_retention(position)
+                head = layout.encode_snapshot_head(self._journal, position, state, kept.floor)
                 write_file(self._disk, path, [head, state])
                 self._snapshots[position] = len(head) + len(state)
-                self._drop(kept)
+                self._drop_old(kept)
             except OSError as error:
-                if error.errno in NO_ROOM:
+                if error.errno in NO_SPACE_ERRNOS:
                     path.with_name(path.name + ".tmp").unlink(missing_ok=True)
                     raise JournalFull(self._directory, len(state) + PAGE) from error
-                raise self._refusing(self._broken(error)) from error
+                raise self._fail_with(self._disk_failure(error)) from error
 
     def close(self) -> None:
         """Commit the appended records, write the block of an orderly close, and release the directory.
@@ -218,37 +218,37 @@ class Journal:
         A second call does nothing. After a failure only the directory is released: nothing is tried again.
         Records that find no space on the disk are dropped: they were never acknowledged.
         """
-        with self._snapshotting:
+        with self._snapshot_lock:
             try:
                 if self._lock_fd is not None and self._failure is None:
                     self.commit()
             except JournalFull:
                 self._pending.clear()
             finally:
-                with self._writing:
-                    self._let_go()
+                with self._write_lock:
+                    self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._lock_fd is None:
             return
         lock_fd, self._lock_fd = self._lock_fd, None
         try:
             if self._failure is None:
                 self._failure = JournalError("the journal is closed")
-                self._segments.finish()
+                self._segments.close()
             else:
-                self._segments.abandon()
+                self._segments.close_files()
         except OSError as error:
-            raise self._broken(error) from error
+            raise self._disk_failure(error) from error
         finally:
             self._disk.close(lock_fd)
 
-    def _plan(self, position: int) -> Kept:
+    def _plan_retention(self, position: int) -> RetentionPlan:
         segments = list(self._segments.segments)
         sizes = [(self._directory / segment_name(each.first)).stat().st_size for each in segments]
-        return plan(segments, sizes, self._snapshots, position, self._retain_bytes)
+        return plan_retention(segments, sizes, self._snapshots, position, self._retain_bytes)
 
-    def _drop(self, kept: Kept) -> None:
+    def _drop_old(self, kept: RetentionPlan) -> None:
         for position in kept.snapshots:
             self._disk.unlink(self._directory / snapshot_name(position))
             del self._snapshots[position]
@@ -258,20 +258,20 @@ class Journal:
         if kept.snapshots or kept.segments:
             self._disk.sync_directory(self._directory)
 
-    def _refuse_after_failure(self) -> None:
+    def _check_failure(self) -> None:
         if self._failure is not None:
             raise self._failure.with_traceback(None)
 
-    def _broken(self, error: OSError) -> JournalError:
+    def _disk_failure(self, error: OSError) -> JournalError:
         name = errno.errorcode.get(error.errno or 0, "an error")
         return JournalError(
             f"the disk under {self._directory} failed ({name}: {os.strerror(error.errno or 0)}); what was "
             "not acknowledged may be lost: check the disk, then open the journal again"
         )
 
-    def _refusing(self, failure: JournalError) -> JournalError:
+    def _fail_with(self, failure: JournalError) -> JournalError:
         """Refuse every later call with ``failure``."""
-        with self._handover:
+        with self._pending_lock:
             self._failure = failure
         return failure
 

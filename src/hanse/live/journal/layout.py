@@ -24,7 +24,7 @@ SECTOR = 512
 """Bytes that a disk writes atomically."""
 STAMP = b"\xa5\xc3\x96\x69"
 """Last bytes of every written sector: many one bits, so that no flipped bit makes a sector all zero."""
-ROOM = SECTOR - len(STAMP)
+SECTOR_PAYLOAD_BYTES = SECTOR - len(STAMP)
 """Bytes of a sector without the stamp."""
 RECORD_BYTES_MAX = 8 << 20
 """Size of the largest record."""
@@ -51,7 +51,7 @@ SNAPSHOT_HEAD_BYTES = _SNAPSHOT.size
 MAGIC = _BLOCK_MAGIC
 
 
-class Kind(IntEnum):
+class BlockKind(IntEnum):
     """Kind of a block. Only ``RECORDS`` holds records."""
 
     RECORDS = 1
@@ -64,7 +64,7 @@ class Kind(IntEnum):
 class Header(msgspec.Struct, frozen=True):
     """Header of a block."""
 
-    kind: Kind
+    kind: BlockKind
     sectors: int
     """Length of the block in sectors."""
     first: int
@@ -88,23 +88,23 @@ class Header(msgspec.Struct, frozen=True):
         return self.sectors * SECTOR
 
 
-def genesis(journal: bytes) -> bytes:
+def genesis_chain(journal: bytes) -> bytes:
     """Return the chain value before the first block of a journal."""
     return hashlib.sha256(b"hanse journal " + journal).digest()
 
 
-def restart(journal: bytes, digest: bytes) -> bytes:
+def restart_chain(journal: bytes, digest: bytes) -> bytes:
     """Return the chain value after a repair that kept only a snapshot, with this digest."""
     return hashlib.sha256(b"hanse journal restarted " + journal + digest).digest()
 
 
-def extent(payload_bytes: int) -> int:
+def block_bytes(payload_bytes: int) -> int:
     """Return the bytes on disk of a block with a payload of this size."""
-    return -(-(HEADER_BYTES + payload_bytes) // ROOM) * SECTOR
+    return -(-(HEADER_BYTES + payload_bytes) // SECTOR_PAYLOAD_BYTES) * SECTOR
 
 
-def encode(
-    kind: Kind, first: int, records: list[bytes], *, allocated: int, journal: bytes, previous: bytes
+def encode_block(
+    kind: BlockKind, first: int, records: list[bytes], *, allocated: int, journal: bytes, previous: bytes
 ) -> tuple[bytes, bytes]:
     """Encode a block. Return its bytes on disk and its chain value."""
     parts: list[bytes] = []
@@ -112,8 +112,8 @@ def encode(
         parts.append(_LENGTH.pack(len(record)))
         parts.append(record)
     payload = b"".join(parts)
-    sectors = extent(len(payload)) // SECTOR
-    body = payload.ljust(sectors * ROOM - HEADER_BYTES, b"\0")
+    sectors = block_bytes(len(payload)) // SECTOR
+    body = payload.ljust(sectors * SECTOR_PAYLOAD_BYTES - HEADER_BYTES, b"\0")
     fields = (
         _BLOCK_MAGIC,
         FORMAT,
@@ -138,14 +138,16 @@ def _stamped(logical: bytes, sectors: int) -> bytes:
     if sectors == 1:
         return logical + STAMP
     grid = np.empty((sectors, SECTOR), dtype=np.uint8)
-    grid[:, :ROOM] = np.frombuffer(logical, dtype=np.uint8).reshape(sectors, ROOM)
-    grid[:, ROOM:] = np.frombuffer(STAMP, dtype=np.uint8)
+    grid[:, :SECTOR_PAYLOAD_BYTES] = np.frombuffer(logical, dtype=np.uint8).reshape(
+        sectors, SECTOR_PAYLOAD_BYTES
+    )
+    grid[:, SECTOR_PAYLOAD_BYTES:] = np.frombuffer(STAMP, dtype=np.uint8)
     return grid.tobytes()
 
 
-def header(sector: bytes) -> Header | None:
+def decode_header(sector: bytes) -> Header | None:
     """Decode the header in the first sector of a block; None if it is not intact."""
-    if len(sector) < SECTOR or sector[:8] != _BLOCK_MAGIC or sector[ROOM:] != STAMP:
+    if len(sector) < SECTOR or sector[:8] != _BLOCK_MAGIC or sector[SECTOR_PAYLOAD_BYTES:] != STAMP:
         return None
     _, version, kind, *fields, crc = _HEADER.unpack_from(sector)
     if zlib.crc32(sector[: HEADER_BYTES - 4]) != crc:
@@ -153,23 +155,23 @@ def header(sector: bytes) -> Header | None:
     sectors, first, count, payload_bytes, allocated, journal, previous, chain, body_crc = fields
     if version != FORMAT:
         raise UnknownFormat(version, FORMAT)
-    if kind not in Kind.__members__.values() or sectors * SECTOR != extent(payload_bytes):
+    if kind not in BlockKind.__members__.values() or sectors * SECTOR != block_bytes(payload_bytes):
         return None
     return Header(
-        Kind(kind), sectors, first, count, payload_bytes, allocated, journal, previous, chain, body_crc
+        BlockKind(kind), sectors, first, count, payload_bytes, allocated, journal, previous, chain, body_crc
     )
 
 
-def body(block: bytes, head: Header) -> bytes | None:
+def decode_body(block: bytes, head: Header) -> bytes | None:
     """Decode the payload of a block with an intact header; None if the block is damaged."""
     if len(block) != head.bytes:
         return None
     if head.sectors == 1:
-        logical = block[:ROOM] if block[ROOM:] == STAMP else b""
+        logical = block[:SECTOR_PAYLOAD_BYTES] if block[SECTOR_PAYLOAD_BYTES:] == STAMP else b""
     else:
         grid = np.frombuffer(block, dtype=np.uint8).reshape(head.sectors, SECTOR)
-        whole = bool((grid[:, ROOM:] == np.frombuffer(STAMP, dtype=np.uint8)).all())
-        logical = grid[:, :ROOM].tobytes() if whole else b""
+        whole = bool((grid[:, SECTOR_PAYLOAD_BYTES:] == np.frombuffer(STAMP, dtype=np.uint8)).all())
+        logical = grid[:, :SECTOR_PAYLOAD_BYTES].tobytes() if whole else b""
     padded = logical[HEADER_BYTES:]
     if not logical or zlib.crc32(padded) != head.body_crc:
         return None
@@ -178,7 +180,7 @@ def body(block: bytes, head: Header) -> bytes | None:
     return padded[: head.payload_bytes] if digest.digest() == head.chain else None
 
 
-def records(payload: bytes) -> list[bytes]:
+def decode_records(payload: bytes) -> list[bytes]:
     """Split a payload into its records. The checksum was right, so a parse error is a bug."""
     found = []
     at, end = 0, len(payload)
@@ -191,11 +193,11 @@ def records(payload: bytes) -> list[bytes]:
     return found
 
 
-def torn(block: bytes) -> bool:
+def is_torn(block: bytes) -> bool:
     """Return True if a crash explains the block: some sector was never written, all others were."""
     sectors = [block[at : at + SECTOR] for at in range(0, len(block), SECTOR)]
     written = [sector for sector in sectors if sector != _BLANK]
-    return len(written) < len(sectors) and all(sector[ROOM:] == STAMP for sector in written)
+    return len(written) < len(sectors) and all(sector[SECTOR_PAYLOAD_BYTES:] == STAMP for sector in written)
 
 
 class Floor(msgspec.Struct, frozen=True):
@@ -223,7 +225,7 @@ class SnapshotHead(msgspec.Struct, frozen=True):
     """SHA-256 of the state."""
 
 
-def snapshot_head(journal: bytes, position: int, state: bytes, floor: Floor) -> bytes:
+def encode_snapshot_head(journal: bytes, position: int, state: bytes, floor: Floor) -> bytes:
     """Encode the bytes before the state in a snapshot's file."""
     head = _SNAPSHOT.pack(
         _SNAPSHOT_MAGIC, FORMAT, 0, 0, journal, position, len(state),
@@ -232,7 +234,7 @@ def snapshot_head(journal: bytes, position: int, state: bytes, floor: Floor) -> 
     return head + _LENGTH.pack(zlib.crc32(head))
 
 
-def snapshot(data: bytes) -> tuple[SnapshotHead, bytes] | None:
+def decode_snapshot(data: bytes) -> tuple[SnapshotHead, bytes] | None:
     """Decode a snapshot's file; None if it is damaged."""
     if len(data) < SNAPSHOT_HEAD_BYTES or data[:8] != _SNAPSHOT_MAGIC:
         return None
@@ -249,7 +251,7 @@ def snapshot(data: bytes) -> tuple[SnapshotHead, bytes] | None:
     return SnapshotHead(journal, position, length, Floor(oldest, segment, chain, allocated), digest), state
 
 
-class Identity(msgspec.Struct, frozen=True):
+class JournalIdentity(msgspec.Struct, frozen=True):
     """Identity of the journal in a directory."""
 
     journal: bytes
@@ -257,13 +259,13 @@ class Identity(msgspec.Struct, frozen=True):
     """Initial length of the first segment's file."""
 
 
-def encode_identity(identity: Identity) -> bytes:
+def encode_identity(identity: JournalIdentity) -> bytes:
     """Encode an identity file."""
     head = _IDENTITY.pack(_IDENTITY_MAGIC, FORMAT, 0, 0, identity.journal, identity.allocated, 0)[:-4]
     return head + _LENGTH.pack(zlib.crc32(head))
 
 
-def identity(data: bytes) -> Identity | None:
+def decode_identity(data: bytes) -> JournalIdentity | None:
     """Decode an identity file; None if it is damaged."""
     if len(data) != _IDENTITY.size or data[:8] != _IDENTITY_MAGIC:
         return None
@@ -272,4 +274,4 @@ def identity(data: bytes) -> Identity | None:
         return None
     if version != FORMAT:
         raise UnknownFormat(version, FORMAT)
-    return Identity(journal, allocated)
+    return JournalIdentity(journal, allocated)

@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 
 from hanse.live.journal import layout
-from hanse.live.journal.disk import in_use
+from hanse.live.journal.disk import is_in_use
 from hanse.live.journal.errors import CorruptJournal, JournalError, NotRetained
-from hanse.live.journal.recovery import exists
+from hanse.live.journal.recovery import require_journal
 from hanse.live.journal.salvage import read_identity
-from hanse.live.journal.walk import IDENTITY_NAME, End, Link, PatientWalk, listing, segment_name
+from hanse.live.journal.walk import IDENTITY_NAME, ChainTip, RetryingWalk, WalkEnd, list_files, segment_name
 
 READ_TRIES_MAX = 3
 """Number of tries of a reader while the files change."""
@@ -32,53 +32,53 @@ class History(msgspec.Struct, frozen=True):
     """Numbers and records, read lazily; one segment at a time is in memory."""
 
 
-def read(directory: Path, after: int = 0) -> Iterator[tuple[int, bytes]]:
+def read_records(directory: Path, after: int = 0) -> Iterator[tuple[int, bytes]]:
     """Iterate over the records after number ``after``, with their numbers, with one segment in memory.
 
     Raises ``NotRetained`` at once if the next record is no longer kept, and ``CorruptJournal`` at damage. A
     block that a live journal is writing is not included.
     """
-    exists(directory)
+    require_journal(directory)
     identity = read_identity(directory)
     if identity is None:
         raise CorruptJournal(directory / IDENTITY_NAME, 0, (1, 0), "the identity is missing or damaged")
-    firsts = [first for first, _ in listing(directory).segments]
+    firsts = [first for first, _ in list_files(directory).segments]
     begin = max((first for first in firsts if first <= after + 1), default=None)
     if begin is None:
         if not firsts:
             raise CorruptJournal(directory, 0, (1, 0), "a journal without segments")
         raise NotRetained(after, firsts[0])
-    chain = layout.genesis(identity.journal) if begin == 1 else None
+    chain = layout.genesis_chain(identity.journal) if begin == 1 else None
     allocated = identity.allocated if begin == 1 else 0
-    return _records(directory, Link(identity.journal, begin, chain, allocated), after)
+    return _iterate_records(directory, ChainTip(identity.journal, begin, chain, allocated), after)
 
 
-def history(directory: Path) -> History:
+def read_history(directory: Path) -> History:
     """Read the retained history, to rebuild derived data or to replay it elsewhere."""
-    exists(directory)
+    require_journal(directory)
     for _ in range(READ_TRIES_MAX):
-        files = listing(directory)
+        files = list_files(directory)
         if files.segments and files.segments[0][0] == 1:
-            return History(None, 0, read(directory))
+            return History(None, 0, read_records(directory))
         for position, path in files.snapshots:
             try:
                 data = path.read_bytes()
-                found = layout.snapshot(data)
+                found = layout.decode_snapshot(data)
                 if found is None:
                     raise CorruptJournal(path, 0, (1, 0), "a damaged snapshot")
-                return History(found[1], position, read(directory, position))
+                return History(found[1], position, read_records(directory, position))
             except (FileNotFoundError, NotRetained):
                 continue  # dropped meanwhile, or a leftover of a drop: the next one is the oldest
     raise JournalError(f"the journal in {directory} has no beginning: neither record 1 nor a snapshot")
 
 
-def _records(directory: Path, link: Link, after: int) -> Iterator[tuple[int, bytes]]:
+def _iterate_records(directory: Path, tip: ChainTip, after: int) -> Iterator[tuple[int, bytes]]:
     while True:
-        first = link.next
+        first = tip.next
         path = directory / segment_name(first)
-        looks = PatientWalk(path, link, partial(in_use, directory))
+        walks = RetryingWalk(path, tip, partial(is_in_use, directory))
         try:
-            for block in looks:
+            for block in walks:
                 number = block.head.first
                 if number + block.head.count - 1 > after:
                     for record in block.records():
@@ -86,11 +86,11 @@ def _records(directory: Path, link: Link, after: int) -> Iterator[tuple[int, byt
                             yield number, record
                         number += 1
         except FileNotFoundError:
-            if in_use(directory):
-                raise NotRetained(after, listing(directory).segments[0][0]) from None
+            if is_in_use(directory):
+                raise NotRetained(after, list_files(directory).segments[0][0]) from None
             raise CorruptJournal(path, 0, (first, first - 1), "a segment is missing") from None
-        walk, link = looks.walk, looks.walk.link
-        if looks.damaged:
-            raise CorruptJournal(path, walk.offset, (first, link.next - 1), walk.what)
-        if walk.end is not End.SEALED:
+        walk, tip = walks.walk, walks.walk.tip
+        if walks.is_damaged:
+            raise CorruptJournal(path, walk.offset, (first, tip.next - 1), walk.what)
+        if walk.end is not WalkEnd.SEALED:
             return

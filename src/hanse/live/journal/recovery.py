@@ -6,16 +6,16 @@ from pathlib import Path
 from hanse.live.journal import layout
 from hanse.live.journal.disk import Disk, write_file
 from hanse.live.journal.errors import CorruptJournal, JournalError
-from hanse.live.journal.layout import Identity
-from hanse.live.journal.segments import first_room
+from hanse.live.journal.layout import JournalIdentity
+from hanse.live.journal.segments import initial_size
 from hanse.live.journal.survey import Survey
-from hanse.live.journal.walk import IDENTITY_NAME, REPAIRING_NAME, listing, segment_name
+from hanse.live.journal.walk import IDENTITY_NAME, REPAIRING_NAME, list_files, segment_name
 
 
-def found(directory: Path, disk: Disk, segment_bytes: int) -> None:
+def create_journal(directory: Path, disk: Disk, segment_bytes: int) -> None:
     """Create a journal if there is none. The identity file is written last: without it there is no journal
     yet, and the empty files of an interrupted creation are removed."""
-    files = listing(directory)
+    files = list_files(directory)
     if (directory / IDENTITY_NAME).exists() or (directory / REPAIRING_NAME).exists():
         return
     for _, path in files.segments:
@@ -26,26 +26,26 @@ def found(directory: Path, disk: Disk, segment_bytes: int) -> None:
         raise CorruptJournal(directory / IDENTITY_NAME, 0, (1, 0), "snapshots without a journal")
     for path in [*(path for _, path in files.segments), *files.temporary]:
         disk.unlink(path)
-    room = first_room(segment_bytes)
+    size = initial_size(segment_bytes)
     fd = disk.create(directory / segment_name(1))
     try:
-        disk.allocate(fd, 0, room)
+        disk.allocate(fd, 0, size)
         disk.sync_all(fd)
     finally:
         disk.close(fd)
     disk.sync_directory(directory)
-    identity = layout.encode_identity(Identity(os.urandom(16), room))
+    identity = layout.encode_identity(JournalIdentity(os.urandom(16), size))
     write_file(disk, directory / IDENTITY_NAME, [identity])
 
 
-def exists(directory: Path) -> None:
+def require_journal(directory: Path) -> None:
     """Raise an error if there is no journal."""
-    files = listing(directory) if directory.is_dir() else None
+    files = list_files(directory) if directory.is_dir() else None
     if files is None or not (files.segments or files.snapshots or (directory / IDENTITY_NAME).exists()):
         raise JournalError(f"there is no journal in {directory}")
 
 
-def recover(directory: Path, disk: Disk, sought: int = 0) -> Survey:
+def recover(directory: Path, disk: Disk, chain_at: int = 0) -> Survey:
     """Check all files, then bring them to the state after the last acknowledged commit.
 
     1. Overwrite a torn tail with zeros: the next block needs empty space, otherwise a tear in it could not be
@@ -58,7 +58,7 @@ def recover(directory: Path, disk: Disk, sought: int = 0) -> Survey:
     ``chain_at``: record whose chain value is returned, if it is the last of a block.
     """
     survey = Survey(directory)
-    survey.sought = sought
+    survey.chain_at = chain_at
     survey.run()
     newest = directory / segment_name(survey.segments[-1].first)
     if survey.cut:

@@ -14,21 +14,21 @@ from pathlib import Path
 import msgspec
 
 from hanse.live.journal import layout
-from hanse.live.journal.disk import DISK, Disk, in_use, lock, write_file
+from hanse.live.journal.disk import DISK, Disk, is_in_use, lock, write_file
 from hanse.live.journal.errors import CorruptJournal
-from hanse.live.journal.layout import Floor, Identity
-from hanse.live.journal.recovery import exists
-from hanse.live.journal.salvage import Piece, Salvage, read_identity, salvage
-from hanse.live.journal.segments import SEGMENT_BYTES, first_room
+from hanse.live.journal.layout import Floor, JournalIdentity
+from hanse.live.journal.recovery import require_journal
+from hanse.live.journal.salvage import Salvage, SegmentPiece, read_identity, salvage
+from hanse.live.journal.segments import SEGMENT_BYTES, initial_size
 from hanse.live.journal.survey import Survey
-from hanse.live.journal.walk import IDENTITY_NAME, REPAIRING_NAME, listing, segment_name, snapshot_name
+from hanse.live.journal.walk import IDENTITY_NAME, REPAIRING_NAME, list_files, segment_name, snapshot_name
 
 VERIFY_TRIES_MAX = 10
 """Number of tries of a check while a live journal drops files."""
 _READY = "ready"
 
 
-class Problem(msgspec.Struct, frozen=True):
+class JournalProblem(msgspec.Struct, frozen=True):
     """First problem found."""
 
     file: str
@@ -37,7 +37,7 @@ class Problem(msgspec.Struct, frozen=True):
     advice: str
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class VerifyReport(msgspec.Struct, frozen=True):
     """Result of a check. With a problem, the counts are those before it."""
 
     live: bool
@@ -50,7 +50,7 @@ class Verdict(msgspec.Struct, frozen=True):
     snapshots: int
     torn: int
     """Bytes of a torn tail: not a problem, the next opening cuts them off."""
-    problem: Problem | None
+    problem: JournalProblem | None
 
     @property
     def records(self) -> int:
@@ -58,7 +58,7 @@ class Verdict(msgspec.Struct, frozen=True):
         return max(0, self.last - self.first + 1)
 
 
-class Repaired(msgspec.Struct, frozen=True):
+class RepairReport(msgspec.Struct, frozen=True):
     """Result of a repair: what was kept and what was lost."""
 
     kept: tuple[int, int] | None
@@ -84,14 +84,14 @@ class _Plan(msgspec.Struct, frozen=True):
 
     move: list[str]
     place: list[str]
-    report: Repaired
+    report: RepairReport
 
 
-def verify(directory: Path) -> Verdict:
+def verify(directory: Path) -> VerifyReport:
     """Check everything retained, without any change; also of a live journal."""
-    exists(directory)
+    require_journal(directory)
     for attempt in range(VERIFY_TRIES_MAX):
-        live = in_use(directory)
+        live = is_in_use(directory)
         survey = Survey(directory, live=live)
         try:
             survey.run()
@@ -102,16 +102,18 @@ def verify(directory: Path) -> Verdict:
         except CorruptJournal as found:
             if live and attempt < VERIFY_TRIES_MAX - 1 and not found.file.exists():
                 continue
-            return _verdict(survey, Problem(found.file.name, found.offset, found.what, found.advice))
-        return _verdict(survey, None)
+            return _verify_report(
+                survey, JournalProblem(found.file.name, found.offset, found.what, found.advice)
+            )
+        return _verify_report(survey, None)
     raise AssertionError("the last attempt returns or raises")
 
 
-def _verdict(survey: Survey, problem: Problem | None) -> Verdict:
-    return Verdict(
+def _verify_report(survey: Survey, problem: JournalProblem | None) -> VerifyReport:
+    return VerifyReport(
         survey.live,
         survey.floor.segment,
-        survey.link.next - 1 if survey.segments else survey.floor.segment - 1,
+        survey.tip.next - 1 if survey.segments else survey.floor.segment - 1,
         survey.blocks,
         len(survey.segments),
         len(survey.snapshots),
@@ -120,13 +122,13 @@ def _verdict(survey: Survey, problem: Problem | None) -> Verdict:
     )
 
 
-def repair(directory: Path, *, segment_bytes: int = SEGMENT_BYTES, disk: Disk = DISK) -> Repaired:
+def repair(directory: Path, *, segment_bytes: int = SEGMENT_BYTES, disk: Disk = DISK) -> RepairReport:
     """Make a damaged journal usable again. A sound journal is not changed (a torn tail is no damage).
 
     Raises ``JournalInUse`` while a process has it open. Needs disk space for the files that it rewrites: at
     most two segments and the retained snapshots.
     """
-    exists(directory)
+    require_journal(directory)
     lock_fd = lock(directory)
     try:
         ready = directory / REPAIRING_NAME / _READY
@@ -139,34 +141,34 @@ def repair(directory: Path, *, segment_bytes: int = SEGMENT_BYTES, disk: Disk = 
             except CorruptJournal:
                 _prepare(directory, disk, segment_bytes)
             else:
-                return _nothing_wrong(survey)
+                return _intact_report(survey)
         plan = msgspec.json.decode(ready.read_bytes(), type=_Plan)
-        _carry_out(directory, disk, plan)
+        _apply_plan(directory, disk, plan)
         return plan.report
     finally:
         disk.close(lock_fd)
 
 
-def _nothing_wrong(survey: Survey) -> Repaired:
-    last = survey.link.next - 1
+def _intact_report(survey: Survey) -> RepairReport:
+    last = survey.tip.next - 1
     kept = (survey.floor.segment, last) if last >= survey.floor.segment else None
     base = min(survey.snapshots, default=None) if survey.floor.segment > 1 else None
-    return Repaired(kept, base, last, None, lost_open=False, history_lost=None, moved=(), moved_to="")
+    return RepairReport(kept, base, last, None, lost_open=False, history_lost=None, moved=(), moved_to="")
 
 
 def _prepare(directory: Path, disk: Disk, segment_bytes: int) -> None:
     """Write the new files to ``repairing``, and the plan last."""
     best = salvage(directory)
-    files = _new_files(directory, best, first_room(segment_bytes))
-    stay = {piece.path.name for piece in best.pieces if piece.whole} | {
+    files = _new_files(directory, best, initial_size(segment_bytes))
+    stay = {piece.path.name for piece in best.pieces if piece.is_whole_file} | {
         path.name for _, path in best.snapshots
     }
     stay -= {name for name, _ in files}
-    found = listing(directory)
+    found = list_files(directory)
     names = [path.name for _, path in [*found.segments, *found.snapshots] if path.name not in stay]
     if (directory / IDENTITY_NAME).exists() and IDENTITY_NAME in dict(files):
         names.append(IDENTITY_NAME)
-    report = _report(best, tuple(names), _aside(directory) if names else "")
+    report = _repair_report(best, tuple(names), _damaged_directory(directory) if names else "")
     place = directory / REPAIRING_NAME
     place.mkdir()
     disk.sync_directory(directory)
@@ -176,46 +178,48 @@ def _prepare(directory: Path, disk: Disk, segment_bytes: int) -> None:
     write_file(disk, place / _READY, [msgspec.json.encode(plan)])
 
 
-def _new_files(directory: Path, best: Salvage, room: int) -> list[tuple[str, bytes]]:
+def _new_files(directory: Path, best: Salvage, first_size_bytes: int) -> list[tuple[str, bytes]]:
     """Build the files to write: partly good segments, an empty segment to continue in if one is needed, the
     newest snapshot if it refers to more files than are left, and the identity if it is damaged."""
-    files = [(segment_name(piece.first), _excerpt(piece)) for piece in best.pieces if not piece.whole]
+    files = [
+        (segment_name(piece.first), _read_piece(piece)) for piece in best.pieces if not piece.is_whole_file
+    ]
     if best.pieces and best.pieces[-1].sealed:
-        files.append((segment_name(best.last + 1), bytes(best.pieces[-1].following)))
+        files.append((segment_name(best.last + 1), bytes(best.pieces[-1].next_file_bytes)))
     elif not best.pieces:
-        files.append((segment_name(best.last + 1), bytes(room)))
+        files.append((segment_name(best.last + 1), bytes(first_size_bytes)))
     for position, path in best.snapshots[-1:]:
-        decoded = layout.snapshot(path.read_bytes())
+        decoded = layout.decode_snapshot(path.read_bytes())
         assert decoded is not None, "a salvaged snapshot was good a moment ago"
         head, state = decoded
-        floor = _floor(best, room)
+        floor = _floor(best, first_size_bytes)
         if head.floor != msgspec.structs.replace(floor, allocated=head.floor.allocated):
-            data = layout.snapshot_head(best.journal, position, state, floor) + state
+            data = layout.encode_snapshot_head(best.journal, position, state, floor) + state
             files.append((snapshot_name(position), data))
     present = read_identity(directory)
-    first_size = room if best.last == 0 and not best.pieces else 0
+    first_size = first_size_bytes if best.last == 0 and not best.pieces else 0
     if present is None or (first_size and present.allocated != first_size):
-        files.append((IDENTITY_NAME, layout.encode_identity(Identity(best.journal, first_size))))
+        files.append((IDENTITY_NAME, layout.encode_identity(JournalIdentity(best.journal, first_size))))
     return files
 
 
-def _excerpt(piece: Piece) -> bytes:
+def _read_piece(piece: SegmentPiece) -> bytes:
     data = piece.path.read_bytes()[piece.begin : piece.end]
-    return data.ljust(piece.room, b"\0")
+    return data.ljust(piece.file_bytes, b"\0")
 
 
-def _floor(best: Salvage, room: int) -> Floor:
+def _floor(best: Salvage, first_size_bytes: int) -> Floor:
     oldest = min(position for position, _ in best.snapshots)
     if best.pieces:
         return Floor(oldest, best.pieces[0].first, best.pieces[0].before, 0)
-    return Floor(oldest, best.last + 1, layout.restart(best.journal, best.digest), room)
+    return Floor(oldest, best.last + 1, layout.restart_chain(best.journal, best.digest), first_size_bytes)
 
 
-def _report(best: Salvage, moved: tuple[str, ...], moved_to: str) -> Repaired:
+def _repair_report(best: Salvage, moved: tuple[str, ...], moved_to: str) -> RepairReport:
     first = best.pieces[0].first if best.pieces else best.last + 1
     kept = (first, best.last) if best.last >= first else None
     unread = (best.oldest, first - 1) if first > best.oldest and best.base else None
-    return Repaired(
+    return RepairReport(
         kept,
         best.base or None,
         best.last,
@@ -227,14 +231,14 @@ def _report(best: Salvage, moved: tuple[str, ...], moved_to: str) -> Repaired:
     )
 
 
-def _aside(directory: Path) -> str:
+def _damaged_directory(directory: Path) -> str:
     number = 1
     while (directory / f"damaged-{number}").exists():
         number += 1
     return f"damaged-{number}"
 
 
-def _carry_out(directory: Path, disk: Disk, plan: _Plan) -> None:
+def _apply_plan(directory: Path, disk: Disk, plan: _Plan) -> None:
     """Move the damaged files aside and the new files in. Steps that are already done are skipped."""
     prepared = directory / REPAIRING_NAME
     if plan.move:

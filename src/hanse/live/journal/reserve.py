@@ -7,7 +7,7 @@ renamed and becomes the next segment.
 from pathlib import Path
 from typing import Final
 
-from hanse.live.journal.disk import NO_ROOM, Disk
+from hanse.live.journal.disk import NO_SPACE_ERRNOS, Disk
 
 RESERVE_NAME: Final = "reserve.seg.tmp"
 """Name of the temporary file; opening the journal removes a leftover one and creates its own."""
@@ -29,7 +29,7 @@ class Reserve:
 
     def fill(self) -> None:
         """Create the file if it is missing, and if the disk has plenty of space."""
-        if self._fd is not None or self._disk.free(self._directory) < FREE_FACTOR * self._size:
+        if self._fd is not None or self._disk.free_bytes(self._directory) < FREE_FACTOR * self._size:
             return
         fd = self._disk.create(self._path)
         try:
@@ -37,12 +37,12 @@ class Reserve:
         except OSError as error:
             self._disk.close(fd)
             self._disk.unlink(self._path)
-            if error.errno not in NO_ROOM:
+            if error.errno not in NO_SPACE_ERRNOS:
                 raise
         else:
             self._fd = fd
 
-    def become(self, path: Path, needed: int) -> tuple[int, int] | None:
+    def rename_to(self, path: Path, needed: int) -> tuple[int, int] | None:
         """Rename the file; return its descriptor and size. None: there is no reserve, or it is too small."""
         if self._fd is None or self._size < needed:
             return None
@@ -53,10 +53,10 @@ class Reserve:
     def drop(self) -> None:
         """Remove the file."""
         if self._fd is not None:
-            self.abandon()
+            self.close()
             self._disk.unlink(self._path)
 
-    def abandon(self) -> None:
+    def close(self) -> None:
         """Close the file."""
         if self._fd is not None:
             self._disk.close(self._fd)

@@ -9,7 +9,7 @@ RETAIN_BYTES = 256 << 20
 """Bytes of files kept from before the newest snapshot, for audits, read models and replays."""
 
 
-class Kept(msgspec.Struct, frozen=True):
+class RetentionPlan(msgspec.Struct, frozen=True):
     """Files to drop, and the resulting floor."""
 
     floor: Floor
@@ -19,9 +19,9 @@ class Kept(msgspec.Struct, frozen=True):
     """Number of the oldest segments to drop."""
 
 
-def plan(
+def plan_retention(
     segments: list[Segment], sizes: list[int], snapshots: dict[int, int], position: int, retain_bytes: int
-) -> Kept:
+) -> RetentionPlan:
     """Keep the oldest base (the first record, or a snapshot with all records after it) whose files take at
     most ``retain_bytes``. Always keep the newest snapshot before ``position`` with the records after it, so
     that one damaged snapshot is never fatal.
@@ -33,7 +33,7 @@ def plan(
         bases.insert(0, 0)
     ends = [segment.first - 1 for segment in segments[1:]]
 
-    def dropped(base: int) -> int:
+    def count_dropped(base: int) -> int:
         """Count the segments that end at or before a base."""
         return sum(end <= base for end in ends)
 
@@ -42,8 +42,8 @@ def plan(
         return sum(old) + sum(size for before, size in snapshots.items() if base <= before < position)
 
     base = next((each for each in bases[:-1] if cost(each) <= retain_bytes), bases[-1] if bases else position)
-    count = dropped(base)
+    count = count_dropped(base)
     oldest = segments[count]
     kept = [before for before in snapshots if base <= before < position]
     floor = Floor(min([*kept, position]), oldest.first, oldest.chain, oldest.allocated)
-    return Kept(floor, sorted(before for before in snapshots if before < base), count)
+    return RetentionPlan(floor, sorted(before for before in snapshots if before < base), count)

@@ -10,8 +10,8 @@ reserve becomes the next segment.
 from pathlib import Path
 
 from hanse.live.journal import layout
-from hanse.live.journal.disk import NO_ROOM, Disk
-from hanse.live.journal.layout import SECTOR, Kind
+from hanse.live.journal.disk import NO_SPACE_ERRNOS, Disk
+from hanse.live.journal.layout import SECTOR, BlockKind
 from hanse.live.journal.reserve import RESERVE_BYTES, Reserve
 from hanse.live.journal.survey import Segment, Survey
 from hanse.live.journal.walk import segment_name
@@ -26,7 +26,7 @@ PAGE = 4096
 """Space is allocated in multiples of this number of bytes."""
 
 
-class NoRoom(Exception):  # noqa: N818  # it says what is the matter
+class NoSpace(Exception):  # noqa: N818  # it says what is the matter
     """The disk does not have the needed bytes free. Nothing was written: the call may be repeated."""
 
     def __init__(self, needed: int) -> None:
@@ -34,7 +34,7 @@ class NoRoom(Exception):  # noqa: N818  # it says what is the matter
         self.needed = needed
 
 
-def first_room(segment_bytes: int) -> int:
+def initial_size(segment_bytes: int) -> int:
     """Return the initial size of a segment: at most one step below its size, at least four sectors."""
     return min(SEGMENT_BYTES_FIRST, max(4 * SECTOR, segment_bytes // GROWTH // SECTOR * SECTOR))
 
@@ -44,20 +44,20 @@ class Segments:
     unchanged, and nothing may be written after one. A full disk is detected at the allocation, before any
     write (``NoSpace``), and changes nothing."""
 
-    def __init__(self, directory: Path, disk: Disk, segment_bytes: int, found: Survey) -> None:
+    def __init__(self, directory: Path, disk: Disk, segment_bytes: int, survey: Survey) -> None:
         self._directory = directory
         self._disk = disk
         self._segment_bytes = max(segment_bytes, 4 * SECTOR)
-        self._journal = found.identity.journal
-        self._next = found.link.next
-        assert found.link.chain is not None
-        self._chain = found.link.chain
-        self.mark = found.mark
+        self._journal = survey.identity.journal
+        self._next = survey.tip.next
+        assert survey.tip.chain is not None
+        self._chain = survey.tip.chain
+        self.mark = survey.mark
         """Number and chain value of the last record; see ``Survey.mark``."""
-        self._offset = found.tail_offset
-        self._allocated = found.link.allocated
-        self._closed = found.last_block is not None and found.last_block.closed
-        self.segments = found.segments
+        self._offset = survey.tail_offset
+        self._allocated = survey.tip.allocated
+        self._closed = survey.last_block is not None and survey.last_block.closed
+        self.segments = survey.segments
         """Segments in use, oldest first; the last one is written. Others may copy the list, and drop from
         its front."""
         self._fd = disk.open(directory / segment_name(self.segments[-1].first))
@@ -66,31 +66,31 @@ class Segments:
 
     def write(self, records: list[bytes]) -> None:
         """Write one block with these records, durably."""
-        size = layout.extent(sum(map(len, records)) + layout.PREFIX_BYTES * len(records))
+        size = layout.block_bytes(sum(map(len, records)) + layout.PREFIX_BYTES * len(records))
         try:
-            self._make_room(size)
+            self._ensure_space(size)
         except OSError as error:
-            if error.errno in NO_ROOM:
-                raise NoRoom(size) from error
+            if error.errno in NO_SPACE_ERRNOS:
+                raise NoSpace(size) from error
             raise
-        self._put(Kind.RECORDS, records, self._allocated)
+        self._write_block(BlockKind.RECORDS, records, self._allocated)
 
-    def finish(self) -> None:
+    def close(self) -> None:
         """Write the mark of an orderly close, if it fits into the allocated space; close the files."""
         try:
             if not self._closed and self._offset + 2 * SECTOR <= self._allocated:
-                self._put(Kind.CLOSED, [], self._allocated)
+                self._write_block(BlockKind.CLOSED, [], self._allocated)
             self._reserve.drop()
         finally:
-            self.abandon()
+            self.close_files()
 
-    def abandon(self) -> None:
+    def close_files(self) -> None:
         """Close the files."""
-        self._reserve.abandon()
+        self._reserve.close()
         self._disk.close(self._fd)
 
-    def _put(self, kind: Kind, records: list[bytes], allocated: int) -> None:
-        block, chain = layout.encode(
+    def _write_block(self, kind: BlockKind, records: list[bytes], allocated: int) -> None:
+        block, chain = layout.encode_block(
             kind,
             self._next,
             records,
@@ -106,21 +106,21 @@ class Segments:
         self._chain = chain
         if records:
             self.mark = (self._next - 1, chain)  # one assignment: other threads read it
-        self._closed = kind is Kind.CLOSED
+        self._closed = kind is BlockKind.CLOSED
 
-    def _make_room(self, size: int) -> None:
+    def _ensure_space(self, size: int) -> None:
         """Ensure space for a block of ``size`` bytes and, after it, one sector for the next header."""
         end = self._offset + size + SECTOR
         if end <= self._allocated:
             return
         empty = self.segments[-1].first == self._next
         if not empty and end > self._segment_bytes:
-            self._roll(size + SECTOR)
+            self._start_segment(size + SECTOR)
             return
         try:
             self._grow(end)
-        except NoRoom:
-            if empty or not self._roll_into_reserve(size + SECTOR):
+        except NoSpace:
+            if empty or not self._start_in_reserve(size + SECTOR):
                 raise
         else:
             self._reserve.fill()
@@ -129,46 +129,46 @@ class Segments:
         """Enlarge this segment, durably before the space is used. The header of the next block, in the sector
         that was kept free, records the new length: a cut of the file removes this header, or the header
         reveals the cut."""
-        size = self._take(self._fd, self._allocated, needed)
+        size = self._allocate(self._fd, self._allocated, needed)
         self._disk.sync_all(self._fd)
         self._allocated = size
 
-    def _roll(self, needed: int) -> None:
+    def _start_segment(self, needed: int) -> None:
         """Start a new segment: create it, then write the sealing block of the old one, then use it."""
         try:
-            fd, size = self._create(self._directory / segment_name(self._next), needed)
-        except NoRoom:
-            if not self._roll_into_reserve(needed):
+            fd, size = self._create_segment(self._directory / segment_name(self._next), needed)
+        except NoSpace:
+            if not self._start_in_reserve(needed):
                 raise
         else:
-            self._go_on_in(fd, size)
+            self._switch_to(fd, size)
             self._reserve.fill()
 
-    def _create(self, path: Path, needed: int) -> tuple[int, int]:
+    def _create_segment(self, path: Path, needed: int) -> tuple[int, int]:
         """Create a segment; return its descriptor and size. Without space, leave no file."""
         fd = self._disk.create(path)
         try:
-            return fd, self._take(fd, 0, max(needed, first_room(self._segment_bytes)))
+            return fd, self._allocate(fd, 0, max(needed, initial_size(self._segment_bytes)))
         except BaseException as error:
             self._disk.close(fd)
-            if isinstance(error, NoRoom):
+            if isinstance(error, NoSpace):
                 self._disk.unlink(path)
             raise
 
-    def _roll_into_reserve(self, needed: int) -> bool:
+    def _start_in_reserve(self, needed: int) -> bool:
         """Start a new segment in the reserve. Return False if the reserve is too small."""
-        kept = self._reserve.become(self._directory / segment_name(self._next), needed)
+        kept = self._reserve.rename_to(self._directory / segment_name(self._next), needed)
         if kept is None:
             return False
-        self._go_on_in(*kept)
+        self._switch_to(*kept)
         return True
 
-    def _go_on_in(self, fd: int, size: int) -> None:
+    def _switch_to(self, fd: int, size: int) -> None:
         """Make a new segment durable, write the sealing block of the old one, and use the new one."""
         try:
             self._disk.sync_all(fd)
             self._disk.sync_directory(self._directory)
-            self._put(Kind.SEALED, [], size)
+            self._write_block(BlockKind.SEALED, [], size)
         except BaseException:
             self._disk.close(fd)
             raise
@@ -176,7 +176,7 @@ class Segments:
         self._fd, self._offset, self._allocated = fd, 0, size
         self.segments.append(Segment(self._next, self._chain, size))
 
-    def _take(self, fd: int, before: int, needed: int) -> int:
+    def _allocate(self, fd: int, before: int, needed: int) -> int:
         """Allocate the next step, at least ``needed`` bytes, or only these if the disk has no more. Return
         the file's new size. With ``before`` 0 the file is new and begins with the needed bytes."""
         needed = -(-needed // PAGE) * PAGE
@@ -185,9 +185,9 @@ class Segments:
             try:
                 self._disk.allocate(fd, before, size)
             except OSError as error:
-                if error.errno not in NO_ROOM:
+                if error.errno not in NO_SPACE_ERRNOS:
                     raise
                 self._disk.truncate(fd, before)
             else:
                 return size
-        raise NoRoom(needed - before + PAGE)  # also room for the mark of an orderly close
+        raise NoSpace(needed - before + PAGE)  # also room for the mark of an orderly close

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from hanse.live.journal import layout
-from hanse.live.journal.layout import MAGIC, SECTOR, Header, Kind
+from hanse.live.journal.layout import MAGIC, SECTOR, BlockKind, Header
 
 IDENTITY_NAME = "journal"
 REPAIRING_NAME = "repairing"
@@ -32,7 +32,7 @@ def snapshot_name(position: int) -> str:
     return f"{position:020d}.snap"
 
 
-class Listing(msgspec.Struct, frozen=True):
+class JournalFiles(msgspec.Struct, frozen=True):
     """Files of a journal, each kind in the order of numbers."""
 
     segments: list[tuple[int, Path]]
@@ -41,9 +41,9 @@ class Listing(msgspec.Struct, frozen=True):
     """Files that were never finished."""
 
 
-def listing(directory: Path) -> Listing:
+def list_files(directory: Path) -> JournalFiles:
     """List the files of a journal. Files with other names are ignored."""
-    found = Listing([], [], [])
+    found = JournalFiles([], [], [])
     for path in sorted(directory.iterdir()):
         if match := _SEGMENT_NAME.fullmatch(path.name):
             found.segments.append((int(match[1]), path))
@@ -54,7 +54,7 @@ def listing(directory: Path) -> Listing:
     return found
 
 
-class Link(msgspec.Struct, frozen=True):
+class ChainTip(msgspec.Struct, frozen=True):
     """End of the chain so far, which the next block must continue."""
 
     journal: bytes
@@ -75,10 +75,10 @@ class Block(msgspec.Struct, frozen=True):
 
     def records(self) -> list[bytes]:
         """Return the records, in order."""
-        return layout.records(self.payload)
+        return layout.decode_records(self.payload)
 
 
-class End(StrEnum):
+class WalkEnd(StrEnum):
     """Reason of the end of a walk."""
 
     CLEAN = "clean"
@@ -94,96 +94,96 @@ class Walk:
     """Walk along one segment. After a complete iteration, ``end`` and ``what`` give the reason of the end,
     ``offset`` its place, and ``tip`` the chain that the next block must continue."""
 
-    def __init__(self, data: bytes, link: Link, offset: int = 0) -> None:
+    def __init__(self, data: bytes, tip: ChainTip, offset: int = 0) -> None:
         self.data = data
-        self.link = link
+        self.tip = tip
         self.offset = offset
-        self.end = End.CLEAN
+        self.end = WalkEnd.CLEAN
         self.what = ""
         """Description of the damage."""
-        self.behind = False
+        self.has_blocks_after = False
         """True if intact blocks follow the damage: then a concurrent writer cannot explain it."""
-        self.cut = 0
+        self.cut_bytes = 0
         """Bytes of a torn block, from ``offset`` on."""
 
     def __iter__(self) -> Iterator[Block]:
         while True:
-            head = layout.header(self.data[self.offset : self.offset + SECTOR])
+            head = layout.decode_header(self.data[self.offset : self.offset + SECTOR])
             if head is None:
-                return self._headless()
+                return self._end_without_header()
             if misfit := self._misfit(head):
-                return self._damaged(misfit, behind=True)
+                return self._end_damaged(misfit, has_blocks_after=True)
             raw = self.data[self.offset : self.offset + head.bytes]
-            payload = layout.body(raw, head)
+            payload = layout.decode_body(raw, head)
             if payload is None:
-                return self._broken(head, raw)
+                return self._end_in_bad_block(head, raw)
             block = Block(self.offset, head, payload)
-            sealed = head.kind is Kind.SEALED
-            allocated = self.link.allocated if sealed else max(head.allocated, self.link.allocated)
-            self.link = Link(head.journal, head.first + head.count, head.chain, allocated)
+            sealed = head.kind is BlockKind.SEALED
+            allocated = self.tip.allocated if sealed else max(head.allocated, self.tip.allocated)
+            self.tip = ChainTip(head.journal, head.first + head.count, head.chain, allocated)
             self.offset += head.bytes
             yield block
             if sealed:
-                return self._sealed(head)
+                return self._end_sealed(head)
 
     def _misfit(self, head: Header) -> str:
-        if head.journal != self.link.journal:
+        if head.journal != self.tip.journal:
             return "a block of another journal"
-        if head.first != self.link.next:
-            return f"a block that begins with record {head.first} where {self.link.next} should be"
-        if self.link.chain is not None and head.previous != self.link.chain:
+        if head.first != self.tip.next:
+            return f"a block that begins with record {head.first} where {self.tip.next} should be"
+        if self.tip.chain is not None and head.previous != self.tip.chain:
             return "a block that does not continue the hash chain of the block before"
         return ""
 
-    def _headless(self) -> None:
+    def _end_without_header(self) -> None:
         rest = len(self.data) - self.offset
         sector = self.data[self.offset : self.offset + SECTOR]
         if sector.count(0) != len(sector):
-            self._damaged("neither a block's header nor empty space")
-        elif self._header_behind(self.offset):
-            self._damaged("a block is missing before intact blocks", behind=True)
+            self._end_damaged("neither a block's header nor empty space")
+        elif self._has_header_after(self.offset):
+            self._end_damaged("a block is missing before intact blocks", has_blocks_after=True)
         elif self.data.count(0, self.offset) != rest:
-            self._torn()
+            self._end_torn()
         else:
-            self._long_enough()
+            self._check_length()
 
-    def _broken(self, head: Header, raw: bytes) -> None:
-        self.link = msgspec.structs.replace(self.link, allocated=max(head.allocated, self.link.allocated))
-        behind = self._header_behind(self.offset + head.bytes)
-        if behind or not layout.torn(raw):
-            self._damaged("a block with a wrong checksum", behind=behind)
+    def _end_in_bad_block(self, head: Header, raw: bytes) -> None:
+        self.tip = msgspec.structs.replace(self.tip, allocated=max(head.allocated, self.tip.allocated))
+        has_blocks_after = self._has_header_after(self.offset + head.bytes)
+        if has_blocks_after or not layout.is_torn(raw):
+            self._end_damaged("a block with a wrong checksum", has_blocks_after=has_blocks_after)
         else:
-            self._torn()
+            self._end_torn()
 
-    def _sealed(self, head: Header) -> None:
-        if self._header_behind(self.offset):
-            self._damaged("blocks after the end of a full segment", behind=True)
-        elif self._long_enough():
-            self.end = End.SEALED
-            self.link = msgspec.structs.replace(self.link, allocated=head.allocated)
+    def _end_sealed(self, head: Header) -> None:
+        if self._has_header_after(self.offset):
+            self._end_damaged("blocks after the end of a full segment", has_blocks_after=True)
+        elif self._check_length():
+            self.end = WalkEnd.SEALED
+            self.tip = msgspec.structs.replace(self.tip, allocated=head.allocated)
 
-    def _torn(self) -> None:
-        if self._long_enough():
-            self.end = End.TORN
+    def _end_torn(self) -> None:
+        if self._check_length():
+            self.end = WalkEnd.TORN
             used = len(self.data.rstrip(b"\0"))
-            self.cut = max(0, min(-(-used // SECTOR) * SECTOR, len(self.data)) - self.offset)
+            self.cut_bytes = max(0, min(-(-used // SECTOR) * SECTOR, len(self.data)) - self.offset)
 
-    def _long_enough(self) -> bool:
-        if len(self.data) >= self.link.allocated:
+    def _check_length(self) -> bool:
+        if len(self.data) >= self.tip.allocated:
             return True
-        self._damaged(f"the file ends here; it had {self.link.allocated} bytes")
+        self._end_damaged(f"the file ends here; it had {self.tip.allocated} bytes")
         self.offset = len(self.data)
         return False
 
-    def _damaged(self, what: str, *, behind: bool = False) -> None:
-        self.end, self.what = End.DAMAGED, what
-        self.behind = behind or self._header_behind(self.offset + SECTOR)
+    def _end_damaged(self, what: str, *, has_blocks_after: bool = False) -> None:
+        self.end, self.what = WalkEnd.DAMAGED, what
+        self.has_blocks_after = has_blocks_after or self._has_header_after(self.offset + SECTOR)
 
-    def _header_behind(self, offset: int) -> bool:
-        return next_header(self.data, offset, self.link.journal, self.link.next) is not None
+    def _has_header_after(self, offset: int) -> bool:
+        return next_header(self.data, offset, self.tip.journal, self.tip.next) is not None
 
 
-class PatientWalk:
+class RetryingWalk:
     """Walk along a segment that a process may be writing. After a complete iteration, ``walk`` is the last
     read, and ``is_damaged`` is True if damage ended it.
 
@@ -192,27 +192,27 @@ class PatientWalk:
     that had intact blocks after it in the first. Every read but the last gets farther than the one before.
     """
 
-    def __init__(self, path: Path, link: Link, in_use: Callable[[], bool]) -> None:
+    def __init__(self, path: Path, tip: ChainTip, is_in_use: Callable[[], bool]) -> None:
         self._path = path
-        self._in_use = in_use
-        self.walk = Walk(b"", link)
-        self.damaged = False
+        self._is_in_use = is_in_use
+        self.walk = Walk(b"", tip)
+        self.is_damaged = False
 
     def __iter__(self) -> Iterator[Block]:
-        seen = surely_written = -1
-        quiet = False  # unknown; without damage there is no need to check
+        last_offset = written_offset = -1
+        was_unused = False  # unknown; without damage there is no need to check
         while True:
-            self.walk = Walk(self._path.read_bytes(), self.walk.link, self.walk.offset)
+            self.walk = Walk(self._path.read_bytes(), self.walk.tip, self.walk.offset)
             yield from self.walk
-            if self.walk.end is not End.DAMAGED:
+            if self.walk.end is not WalkEnd.DAMAGED:
                 return
-            self.damaged = self.walk.offset == surely_written or (quiet and not self._in_use())
-            if self.damaged or (self.walk.offset == seen and not self.walk.behind):
+            self.is_damaged = self.walk.offset == written_offset or (was_unused and not self._is_in_use())
+            if self.is_damaged or (self.walk.offset == last_offset and not self.walk.has_blocks_after):
                 return
-            seen = self.walk.offset
-            if self.walk.behind:
-                surely_written = seen
-            quiet = not self._in_use()
+            last_offset = self.walk.offset
+            if self.walk.has_blocks_after:
+                written_offset = last_offset
+            was_unused = not self._is_in_use()
 
 
 def next_header(data: bytes, offset: int, journal: bytes, number: int) -> tuple[int, Header] | None:
@@ -220,7 +220,7 @@ def next_header(data: bytes, offset: int, journal: bytes, number: int) -> tuple[
     later. Blocks begin at sectors; elsewhere the magic is data of a record."""
     while (offset := data.find(MAGIC, offset)) >= 0:
         if offset % SECTOR == 0:
-            head = layout.header(data[offset : offset + SECTOR])
+            head = layout.decode_header(data[offset : offset + SECTOR])
             if head is not None and head.journal == journal and head.first >= number:
                 return offset, head
         offset += 1

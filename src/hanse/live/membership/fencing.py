@@ -11,10 +11,10 @@ from typing import Final, Protocol
 import msgspec
 
 from hanse.api.league_records import FENCE_CHARACTERS_MAX, Fence
-from hanse.live.config.league import League
+from hanse.live.config.league import LeagueConfig
 from hanse.live.http import operations as op
-from hanse.live.http.peer_client import asked
-from hanse.live.http.revocation_sync import Neighbour, neighbours
+from hanse.live.http.peer_client import send_request
+from hanse.live.http.revocation_sync import PeerServer, peer_servers
 from hanse.security.credentials import Credentials
 from hanse.security.identity import Identity, Role
 
@@ -22,15 +22,15 @@ FENCE_SECONDS: Final = 3_600.0
 """Seconds that a broker keeps a report, unless it is repeated: services restart a member that has ended."""
 
 
-class Host(Protocol):
+class FencingHost(Protocol):
     """Daemon, as far as ``report_fenced`` needs it."""
 
-    league: League
+    league: LeagueConfig
     identity: Identity
     credentials: Credentials
 
 
-class Fences:
+class FencedMembers:
     """Members that reported that they may not act, at one broker."""
 
     def __init__(self) -> None:
@@ -40,11 +40,11 @@ class Fences:
         """Record that a member may not act, and why."""
         self._since[name] = (asyncio.get_running_loop().time(), reason)
 
-    def lift(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         """Remove a member that takes part again."""
         self._since.pop(name, None)
 
-    def reasons(self, league: League) -> dict[str, str]:
+    def reasons(self, league: LeagueConfig) -> dict[str, str]:
         """Return the reasons of fenced members that have not retired, by name."""
         now = asyncio.get_running_loop().time()
         return {
@@ -54,14 +54,18 @@ class Fences:
         }
 
 
-async def tell_fenced(host: Host, reason: str) -> None:
+async def report_fenced(host: FencingHost, reason: str) -> None:
     """Report to every broker that answers."""
     body = msgspec.json.encode(Fence(reason[:FENCE_CHARACTERS_MAX]))
 
-    async def tell(one: Neighbour) -> None:
+    async def report(broker: PeerServer) -> None:
         with suppress(OSError, ValueError):  # an absent broker gets no report
-            context = host.credentials.client_context(one.identity)
-            await asked(one.door, context, op.TELL_FENCED.verb, op.TELL_FENCED.path, body)
+            context = host.credentials.client_context(broker.identity)
+            await send_request(broker.address, context, op.TELL_FENCED.verb, op.TELL_FENCED.path, body)
 
-    brokers = [one for one in neighbours(host.league, host.identity.name) if one.identity.role is Role.BROKER]
-    await asyncio.gather(*map(tell, brokers))
+    brokers = [
+        broker
+        for broker in peer_servers(host.league, host.identity.name)
+        if broker.identity.role is Role.BROKER
+    ]
+    await asyncio.gather(*map(report, brokers))

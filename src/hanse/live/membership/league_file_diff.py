@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from hanse.live.config.league import BrokerEntry, ClusterEntry, League
+from hanse.live.config.league import BrokerEntry, ClusterEntry, LeagueConfig
 
 
-def change_problem(old: League, new: League) -> str:
+def change_problem(old: LeagueConfig, new: LeagueConfig) -> str:
     """Return why a running league cannot go from one file to the other; empty: it can.
 
     Members are numbered by their places, and job ids and tasks carry these numbers.
@@ -27,10 +27,10 @@ def change_problem(old: League, new: League) -> str:
     for kind, entries in (("broker", new.brokers), ("cluster", new.clusters)):
         if all(entry.retired for entry in entries):
             return f"no {kind} would be left"
-    returned = [name for name in _retired(old) if name not in _retired(new)]
+    returned = [name for name in _retired_names(old) if name not in _retired_names(new)]
     if returned:
         return f"{returned[0]} was retired, and its records are gone: give the new member another name"
-    unset = [name for name in _names(new.brokers) + _names(new.clusters) if not _listens(new, name)]
+    unset = [name for name in _names(new.brokers) + _names(new.clusters) if not _has_addresses(new, name)]
     if unset:
         return f"{unset[0]} needs 'address' and 'door' with a port, so that its peers can reach it"
     for was, now in zip(old.clusters, new.clusters, strict=False):
@@ -42,9 +42,9 @@ def change_problem(old: League, new: League) -> str:
     return ""
 
 
-def describe(old: League, new: League) -> list[str]:
+def describe_changes(old: LeagueConfig, new: LeagueConfig) -> list[str]:
     """Return the changes, a sentence each."""
-    found: list[str] = []
+    sentences: list[str] = []
     for kind, before, after in (
         ("broker", old.brokers, new.brokers),
         ("cluster", old.clusters, new.clusters),
@@ -53,37 +53,37 @@ def describe(old: League, new: League) -> list[str]:
         for entry in after:
             was = known.get(entry.name)
             if was is None:
-                found.append(f"The {kind} {entry.name} is new.")
+                sentences.append(f"The {kind} {entry.name} is new.")
             elif entry.retired and not was.retired:
-                found.append(f"The {kind} {entry.name} is retired.")
+                sentences.append(f"The {kind} {entry.name} is retired.")
             elif entry != was:
                 parts = [
                     name for name in entry.__struct_fields__ if getattr(entry, name) != getattr(was, name)
                 ]
-                found.append(f"The {kind} {entry.name} changes: {', '.join(parts)}.")
+                sentences.append(f"The {kind} {entry.name} changes: {', '.join(parts)}.")
     parts = [part for part in ("timings", "policy") if getattr(old, part) != getattr(new, part)]
-    return [*found, *(f"The {part} {'changes' if part == 'policy' else 'change'}." for part in parts)]
+    return [*sentences, *(f"The {part} {'changes' if part == 'policy' else 'change'}." for part in parts)]
 
 
-def is_same(old: League, new: League) -> bool:
+def is_same(old: LeagueConfig, new: LeagueConfig) -> bool:
     """True if a file asks for the league as it is. Its version and ``joined`` are not compared."""
     return msgspec.structs.replace(new, version=old.version, joined=old.joined) == old
 
 
-def joined_by(old: League, new: League, version: int) -> tuple[tuple[str, int], ...]:
+def extend_joined(old: LeagueConfig, new: LeagueConfig, version: int) -> tuple[tuple[str, int], ...]:
     """Return ``joined`` with the members that the new file adds in this version."""
-    there = _names(old.brokers) + _names(old.clusters)
-    fresh = [name for name in _names(new.brokers) + _names(new.clusters) if name not in there]
-    return (*old.joined, *((name, version) for name in fresh))
+    present = _names(old.brokers) + _names(old.clusters)
+    added = [name for name in _names(new.brokers) + _names(new.clusters) if name not in present]
+    return (*old.joined, *((name, version) for name in added))
 
 
-def newly_retired(old: League, new: League) -> list[str]:
+def find_newly_retired(old: LeagueConfig, new: LeagueConfig) -> list[str]:
     """Return members that serve by the old file and not by the new one."""
-    before = _retired(old)
-    return [name for name in _retired(new) if name not in before]
+    before = _retired_names(old)
+    return [name for name in _retired_names(new) if name not in before]
 
 
-def with_retired(league: League, name: str) -> League | None:
+def retire_member(league: LeagueConfig, name: str) -> LeagueConfig | None:
     """Return the league with a broker or a cluster retired; None: there is none of that name."""
     if name not in _names(league.brokers) + _names(league.clusters):
         return None
@@ -99,11 +99,11 @@ def _names(entries: "Sequence[BrokerEntry | ClusterEntry]") -> tuple[str, ...]:
     return tuple(entry.name for entry in entries)
 
 
-def _retired(league: League) -> list[str]:
+def _retired_names(league: LeagueConfig) -> list[str]:
     entries: list[BrokerEntry | ClusterEntry] = [*league.brokers, *league.clusters]
     return [entry.name for entry in entries if entry.retired]
 
 
-def _listens(league: League, name: str) -> bool:
+def _has_addresses(league: LeagueConfig, name: str) -> bool:
     entries: list[BrokerEntry | ClusterEntry] = [*league.brokers, *league.clusters]
     return all(entry.address.port and entry.door.port for entry in entries if entry.name == name)

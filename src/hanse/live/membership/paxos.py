@@ -28,7 +28,7 @@ class Vote(msgspec.Struct, frozen=True):
     """Text accepted in round ``accepted``; empty: none."""
 
 
-class Question(msgspec.Struct, frozen=True):
+class VoteRequest(msgspec.Struct, frozen=True):
     """Request of a broker to another: take part in this round (no ``text``), or accept this text in it."""
 
     version: int
@@ -36,7 +36,7 @@ class Question(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-class Reply(msgspec.Struct, frozen=True):
+class VoteReply(msgspec.Struct, frozen=True):
     """Reply of a broker: its agreement, and its vote as it is now."""
 
     agreed: bool
@@ -48,43 +48,43 @@ class Reply(msgspec.Struct, frozen=True):
 class Acceptor:
     """Votes of one broker. ``write_vote`` makes a vote durable, and is called before the vote is sent."""
 
-    def __init__(self, vote: Vote, keep: Callable[[Vote], None]) -> None:
+    def __init__(self, vote: Vote, write_vote: Callable[[Vote], None]) -> None:
         self._vote = vote
-        self._keep = keep
+        self._write_vote = write_vote
 
-    def answer(self, question: Question, current: int) -> Reply:
+    def answer(self, question: VoteRequest, current: int) -> VoteReply:
         """Vote at version ``current``. Only the next version can be voted on."""
         vote = self._vote if self._vote.version == current + 1 else Vote(current + 1)
         if question.version != vote.version or question.ballot < vote.promised:
-            return Reply(False, current, vote)
+            return VoteReply(False, current, vote)
         if question.text:
             vote = Vote(vote.version, question.ballot, question.ballot, question.text)
         else:
             vote = msgspec.structs.replace(vote, promised=question.ballot)
         if vote != self._vote:
-            self._keep(vote)
+            self._write_vote(vote)
             self._vote = vote
-        return Reply(True, current, vote)
+        return VoteReply(True, current, vote)
 
 
-class Tally:
+class VoteCount:
     """Count of the replies to one request, of ``size`` brokers in all."""
 
     def __init__(self, size: int) -> None:
         self._needed = size // 2 + 1
         self._agreed = 0
         self._latest: tuple[Ballot, str] = (NO_BALLOT, "")
-        self.highest: Ballot = NO_BALLOT
+        self.highest_ballot: Ballot = NO_BALLOT
         """Highest round that a broker has promised: the next one must be above it."""
-        self.ahead = 0
+        self.highest_version = 0
         """Highest version that a broker uses."""
 
-    def add(self, reply: Reply) -> None:
+    def add(self, reply: VoteReply) -> None:
         """Count a reply."""
         self._agreed += reply.agreed
         self._latest = max(self._latest, (reply.vote.accepted, reply.vote.text))
-        self.highest = max(self.highest, reply.vote.promised)
-        self.ahead = max(self.ahead, reply.current)
+        self.highest_ballot = max(self.highest_ballot, reply.vote.promised)
+        self.highest_version = max(self.highest_version, reply.current)
 
     @property
     def is_won(self) -> bool:
@@ -92,6 +92,6 @@ class Tally:
         return self._agreed >= self._needed
 
     @property
-    def must_propose(self) -> str:
+    def text_to_propose(self) -> str:
         """Text that this round must propose, because a majority may have accepted it; empty: any text."""
         return self._latest[1]

@@ -12,41 +12,41 @@ from contextlib import suppress
 from typing import Final
 
 from hanse.api.league_records import FileStanding
-from hanse.live.membership.membership import Membership
+from hanse.live.membership.membership import LeagueFileSync
 
-TELL_SECONDS: Final = 5.0
+REPLICATION_WAIT_SECONDS: Final = 5.0
 """Seconds that a broker is given to replicate its latest records; under load there are always some."""
-LOOK_SECONDS: Final = 0.1
+CHECK_SECONDS: Final = 0.1
 
 
-async def cluster_problem(own: Membership, name: str, is_open: Callable[[str], bool]) -> str:
+async def cluster_retirement_problem(files: LeagueFileSync, name: str, is_open: Callable[[str], bool]) -> str:
     """Return why a cluster cannot retire now; empty: it can."""
     if is_open(name):
         return f"{name} accepts work"
     try:
-        standing = await own.ask_standing(name)
+        standing = await files.ask_standing(name)
     except (OSError, ValueError) as error:
         return f"{name} does not report its tasks: {error}"
     if standing.running:
         return f"{standing.running} tasks run in {name}, or have ended without an acknowledgement"
-    alone = dict(standing.estates)
-    for entry in own.known.serving_clusters:
-        if alone and entry.name != name:
+    unshared = dict(standing.estates)
+    for entry in files.newest.serving_clusters:
+        if unshared and entry.name != name:
             with suppress(OSError, ValueError):  # an absent cluster is no obstacle if another one knows
-                known = (await own.ask_standing(entry.name)).estates
-                alone = {shard: term for shard, term in alone.items() if known.get(shard, 0) < term}
-    if alone:
-        return f"no other cluster knows the present standbys of {', '.join(sorted(alone))}"
+                known = (await files.ask_standing(entry.name)).estates
+                unshared = {shard: term for shard, term in unshared.items() if known.get(shard, 0) < term}
+    if unshared:
+        return f"no other cluster knows the present standbys of {', '.join(sorted(unshared))}"
     return ""
 
 
-async def broker_problem(own: Membership, name: str, is_own: bool) -> str:
+async def broker_retirement_problem(files: LeagueFileSync, name: str, is_self: bool) -> str:
     """Return why a broker cannot retire now; empty: it can."""
 
     async def ask() -> FileStanding:
-        return own.standing if is_own else await own.ask_standing(name)
+        return files.standing if is_self else await files.ask_standing(name)
 
-    deadline = asyncio.get_running_loop().time() + TELL_SECONDS
+    deadline = asyncio.get_running_loop().time() + REPLICATION_WAIT_SECONDS
     while True:
         try:
             running = (await ask()).running
@@ -56,4 +56,4 @@ async def broker_problem(own: Membership, name: str, is_own: bool) -> str:
             return ""
         if asyncio.get_running_loop().time() >= deadline:
             return f"{running} jobs and messages of {name} have no copy at another broker yet"
-        await asyncio.sleep(LOOK_SECONDS)  # no event reports that another broker has replicated all
+        await asyncio.sleep(CHECK_SECONDS)  # no event reports that another broker has replicated all

@@ -19,18 +19,18 @@ import numpy as np
 
 from hanse.model.advice import Advice
 from hanse.model.effects import RequestAdvice
-from hanse.policy.edge.advising import advise
-from hanse.policy.edge.network import Network, from_arrays
+from hanse.policy.edge.advice import advise
+from hanse.policy.edge.network import EdgeNetwork, from_arrays
 
-SHIPPED: Final = "edge-2.npz"
+NETWORK_FILE: Final = "edge-2.npz"
 """Network that comes with the package."""
 FRAME_BYTES_MAX: Final = 1 << 20
 """Longest question or answer."""
-HEAD: Final = struct.Struct(">I")
+FRAME_HEADER: Final = struct.Struct(">I")
 """Length of the content that follows."""
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True):
+class AdviceReply(msgspec.Struct, frozen=True, array_like=True):
     """Answer to one question."""
 
     number: int
@@ -39,16 +39,16 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
 encode: Final = msgspec.msgpack.Encoder().encode
 decode_question: Final = msgspec.msgpack.Decoder(RequestAdvice).decode
-decode_answer: Final = msgspec.msgpack.Decoder(Answer).decode
+decode_answer: Final = msgspec.msgpack.Decoder(AdviceReply).decode
 
 
-def frame(message: RequestAdvice | Answer) -> bytes:
+def encode_frame(message: RequestAdvice | AdviceReply) -> bytes:
     """Return the frame of a message; empty if it is too long."""
     content = encode(message)
-    return HEAD.pack(len(content)) + content if len(content) <= FRAME_BYTES_MAX else b""
+    return FRAME_HEADER.pack(len(content)) + content if len(content) <= FRAME_BYTES_MAX else b""
 
 
-def load_network(path: Path) -> Network | str:
+def load_network(path: Path) -> EdgeNetwork | str:
     """Return the network of a file, or a sentence saying why it cannot be used."""
     with np.load(path, allow_pickle=False) as kept:
         about = bytes(kept["about"])
@@ -57,27 +57,27 @@ def load_network(path: Path) -> Network | str:
     return f"{path.name} cannot be used: {loaded}" if isinstance(loaded, str) else loaded[0]
 
 
-def serve(line: socket.socket) -> None:
+def serve(connection: socket.socket) -> None:
     """Answer questions until the connection ends."""
-    network = load_network(Path(str(files("hanse.policy.edge").joinpath(SHIPPED))))
+    network = load_network(Path(str(files("hanse.policy.edge").joinpath(NETWORK_FILE))))
     if isinstance(network, str):
         sys.exit(network)
     with suppress(ConnectionError):  # the broker may end at any time
-        while (content := _receive(line)) is not None:
+        while (content := _receive_frame(connection)) is not None:
             question = decode_question(content)
-            line.sendall(frame(Answer(question.number, advise(network, question.request))))
+            connection.sendall(encode_frame(AdviceReply(question.number, advise(network, question.request))))
 
 
-def _receive(line: socket.socket) -> bytes | None:
+def _receive_frame(connection: socket.socket) -> bytes | None:
     """Return the content of the next frame; None at the end of the connection."""
-    head = _exactly(line, HEAD.size)
-    return _exactly(line, HEAD.unpack(head)[0]) if head is not None else None
+    head = _receive_exactly(connection, FRAME_HEADER.size)
+    return _receive_exactly(connection, FRAME_HEADER.unpack(head)[0]) if head is not None else None
 
 
-def _exactly(line: socket.socket, count: int) -> bytes | None:
+def _receive_exactly(connection: socket.socket, count: int) -> bytes | None:
     parts: list[bytes] = []
     while count:
-        part = line.recv(count)
+        part = connection.recv(count)
         if not part:
             return None
         parts.append(part)

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from hanse.core.broker.job_table import shape_of
-from hanse.live.readmodel.cluster_facts import ClusterFacts, suits
+from hanse.live.readmodel.cluster_facts import ObservedCluster, is_suitable
 from hanse.model.job import JobSpec
 from hanse.model.messages import Shape
 from hanse.model.resources import Dimensions, Resources, dimensions_of
@@ -23,195 +23,208 @@ STEPS_MAX: Final = 20_000
 """Task ends that one run simulates; a job that has not started by then does not start in this run."""
 NEVER: Final = 1 << 62
 
-Room = list[int]
-Place = tuple[int, int]
+ResourceVector = list[int]
+NodeKey = tuple[int, int]
 """Cluster number and node number."""
-Task = tuple[str, int, Resources, int, tuple[int, ...]]
+RunningTaskTuple = tuple[str, int, Resources, int, tuple[int, ...]]
 """Cluster name, node number, size, elapsed time, and measured run times of similar tasks."""
 
 
-class Kind:
+class TaskClass:
     """Equivalence class of waiting tasks: same shape, same order of clusters."""
 
-    def __init__(self, shape: Shape, ask: Room, fits: list[list[bool]], order: tuple[int, ...]) -> None:
+    def __init__(
+        self, shape: Shape, ask: ResourceVector, allowed: list[list[bool]], order: tuple[int, ...]
+    ) -> None:
         self.ask = ask
-        self.gang, self.apart = shape.gang, shape.max_per_node
-        self.open = fits
+        self.gang, self.one_per_node = shape.gang, shape.max_per_node
+        self.allowed = allowed
         """By cluster and node: True if the node may ever run such a task."""
         self.order = order
         """Cluster numbers, in the order in which the tasks try them."""
 
-    def slots(self, room: Room) -> int:
+    def count_slots(self, room: ResourceVector) -> int:
         """Count the tasks of this class that fit into an amount of resources."""
         most = NEVER
         for have, need in zip(room, self.ask, strict=True):
             if need:
                 most = min(most, have // need)
-        return min(most, 1) if self.apart else most
+        return min(most, 1) if self.one_per_node else most
 
 
-class Waiting(msgspec.Struct):
+class QueueEntry(msgspec.Struct):
     """Waiting tasks of one group."""
 
-    turn: int
+    position: int
     """Position in the queue; smaller is served first."""
     count: int
     expected: tuple[int, ...]
-    ours: bool
+    is_subject: bool
 
 
-class Stage:
+class InitialState:
     """Clusters and queue at the time of the question."""
 
-    def __init__(self, facts: tuple[ClusterFacts, ...]) -> None:
+    def __init__(self, facts: tuple[ObservedCluster, ...]) -> None:
         self.facts = facts
-        self.numbers = {cluster.name: at for at, cluster in enumerate(facts)}
+        self.cluster_numbers = {cluster.name: at for at, cluster in enumerate(facts)}
         self.dimensions: Dimensions = dimensions_of(
             tuple(node.capacity for cluster in facts for node in cluster.nodes)
         )
         self.free = [[self.vector(node.free) for node in cluster.nodes] for cluster in facts]
-        self.queue: dict[Kind, deque[Waiting]] = {}
-        self._kinds: dict[tuple[Shape, tuple[int, ...]], Kind] = {}
-        self._turns = 0
+        self.queue: dict[TaskClass, deque[QueueEntry]] = {}
+        self._classes: dict[tuple[Shape, tuple[int, ...]], TaskClass] = {}
+        self._next_position = 0
 
-    def vector(self, size: Resources) -> Room:
+    def vector(self, size: Resources) -> ResourceVector:
         """Convert an amount to a vector; infinite if it names a resource that no node has."""
         found = size.vector(self.dimensions)
         return list(found) if found is not None else [NEVER] * len(self.dimensions)
 
-    def wait(
-        self, spec: JobSpec, group: int, count: int, expected: tuple[int, ...], ours: bool = False
+    def enqueue(
+        self, spec: JobSpec, group: int, count: int, expected: tuple[int, ...], is_subject: bool = False
     ) -> None:
         """Append tasks to the queue. They try the clusters of their data first, then the others in order."""
         shape = shape_of(spec, group, count if spec.gang else 0)
-        near = {name: at for at, name in enumerate(spec.data)}
-        places = range(len(self.facts))
-        order = tuple(sorted(places, key=lambda at: (near.get(self.facts[at].name, len(near)), at)))
-        kind = self._kinds.get((shape, order))
-        if kind is None:
-            kind = self._kinds[shape, order] = self._kind(shape, order)
-            self.queue[kind] = deque()
-        self.queue[kind].append(Waiting(self._turns, count, expected, ours))
-        self._turns += 1
+        preference = {name: at for at, name in enumerate(spec.data)}
+        numbers = range(len(self.facts))
+        order = tuple(
+            sorted(numbers, key=lambda at: (preference.get(self.facts[at].name, len(preference)), at))
+        )
+        task_class = self._classes.get((shape, order))
+        if task_class is None:
+            task_class = self._classes[shape, order] = self._make_class(shape, order)
+            self.queue[task_class] = deque()
+        self.queue[task_class].append(QueueEntry(self._next_position, count, expected, is_subject))
+        self._next_position += 1
 
-    def _kind(self, shape: Shape, order: tuple[int, ...]) -> Kind:
-        fits = []
+    def _make_class(self, shape: Shape, order: tuple[int, ...]) -> TaskClass:
+        allowed = []
         for cluster in self.facts:
-            shut = not cluster.reachable or cluster.fenced or cluster.draining
-            closed = shut or not shape.allows_cluster(cluster.name)
-            fits.append([not closed and not node.draining and suits(shape, node) for node in cluster.nodes])
-        return Kind(shape, self.vector(shape.ask), fits, order)
+            closed = not cluster.reachable or cluster.fenced or cluster.draining
+            excluded = closed or not shape.allows_cluster(cluster.name)
+            allowed.append(
+                [not excluded and not node.draining and is_suitable(shape, node) for node in cluster.nodes]
+            )
+        return TaskClass(shape, self.vector(shape.ask), allowed, order)
 
 
-class Future:
+class ForecastRun:
     """One simulated course of events, from a copy of an initial state or of another run."""
 
-    def __init__(self, stage: Stage, rng: Random, before: "Future | None" = None) -> None:
-        self.stage = stage
+    def __init__(self, initial: InitialState, rng: Random, before: "ForecastRun | None" = None) -> None:
+        self.initial = initial
         self.rng = rng
-        source = stage.queue if before is None else before.queue
-        self.queue: dict[Kind, deque[Waiting]] = {
-            kind: deque(msgspec.structs.replace(one) for one in waiting) for kind, waiting in source.items()
+        source = initial.queue if before is None else before.queue
+        self.queue: dict[TaskClass, deque[QueueEntry]] = {
+            task_class: deque(msgspec.structs.replace(entry) for entry in waiting)
+            for task_class, waiting in source.items()
         }
-        self.rooms: dict[Place, Room] = {}
+        self.free: dict[NodeKey, ResourceVector] = {}
         """Free resources of the nodes where they differ from the initial state."""
-        self.on: dict[tuple[Kind, Place], None] = {}
+        self.occupied: dict[tuple[TaskClass, NodeKey], None] = {}
         """Nodes that run a task of a class with at most one task per node."""
-        self.taken: list[tuple[Kind, Place, tuple[int, ...]]] = []
+        self.started: list[tuple[TaskClass, NodeKey, tuple[int, ...]]] = []
         """Tasks that started at time zero, with their possible run times."""
-        self.ends: list[tuple[int, int, Kind, Place]] = []
-        self._count = 0
+        self.ends: list[tuple[int, int, TaskClass, NodeKey]] = []
+        self._end_count = 0
         if before is not None:
-            self.rooms = {place: list(room) for place, room in before.rooms.items()}
-            self.on = dict(before.on)
+            self.free = {node: list(room) for node, room in before.free.items()}
+            self.occupied = dict(before.occupied)
 
-    def room(self, place: Place) -> Room:
+    def free_on(self, node: NodeKey) -> ResourceVector:
         """Return the free resources of a node."""
-        return self.rooms.get(place) or self.stage.free[place[0]][place[1]]
+        return self.free.get(node) or self.initial.free[node[0]][node[1]]
 
-    def change(self, place: Place, size: Room, sign: int) -> None:
+    def add_free(self, node: NodeKey, vector: ResourceVector, sign: int) -> None:
         """Add resources to a node (``sign`` 1) or take them away (-1)."""
-        self.rooms[place] = [have + sign * part for have, part in zip(self.room(place), size, strict=True)]
+        self.free[node] = [have + sign * part for have, part in zip(self.free_on(node), vector, strict=True)]
 
-    def begin(self) -> int:
+    def serve_queue(self) -> int:
         """Try all waiting tasks everywhere, in order. Return the cluster where the subject starts, or -1."""
         entries = sorted(
-            ((one.turn, kind) for kind, waiting in self.queue.items() for one in waiting),
+            ((entry.position, task_class) for task_class, waiting in self.queue.items() for entry in waiting),
             key=lambda entry: entry[0],
         )
-        for turn, kind in entries:
-            waiting = self.queue[kind]
-            if not waiting or waiting[0].turn < turn:
+        for position, task_class in entries:
+            waiting = self.queue[task_class]
+            if not waiting or waiting[0].position < position:
                 continue  # an earlier task of this class found no room
-            for cluster in kind.order:
-                found = self._fill(kind, waiting[0], cluster, None)
-                if found and waiting[0].ours:
+            for cluster in task_class.order:
+                found = self._start_tasks(task_class, waiting[0], cluster, None)
+                if found and waiting[0].is_subject:
                     return cluster
                 if not waiting[0].count:
                     waiting.popleft()
                     break
         return -1
 
-    def freed(self, place: Place, now: int) -> int:
+    def serve_node(self, node: NodeKey, now: int) -> int:
         """Start waiting tasks on a node with freed resources. Return the subject's cluster, or -1."""
-        heads = [(waiting[0].turn, kind) for kind, waiting in self.queue.items() if waiting]
+        heads = [(waiting[0].position, task_class) for task_class, waiting in self.queue.items() if waiting]
         heads.sort(key=lambda entry: entry[0])
         while heads:
-            _, kind = heads.pop(0)
-            if not kind.open[place[0]][place[1]]:
+            _, task_class = heads.pop(0)
+            if not task_class.allowed[node[0]][node[1]]:
                 continue
-            waiting = self.queue[kind]
-            found = self._fill(kind, waiting[0], place[0], place[1], now)
-            if found and waiting[0].ours:
-                return place[0]
+            waiting = self.queue[task_class]
+            found = self._start_tasks(task_class, waiting[0], node[0], node[1], now)
+            if found and waiting[0].is_subject:
+                return node[0]
             if found and not waiting[0].count:
                 waiting.popleft()
                 if waiting:  # the next entry of this class has its own position
-                    heads.append((waiting[0].turn, kind))
+                    heads.append((waiting[0].position, task_class))
                     heads.sort(key=lambda entry: entry[0])
         return -1
 
-    def _fill(self, kind: Kind, entry: Waiting, cluster: int, node: int | None, now: int = 0) -> bool:
+    def _start_tasks(
+        self, task_class: TaskClass, entry: QueueEntry, cluster: int, node: int | None, now: int = 0
+    ) -> bool:
         """Start as many tasks of an entry as fit on one node, or in the whole cluster."""
-        whole = node is None or bool(kind.gang)
-        nodes = range(len(kind.open[cluster])) if whole or node is None else (node,)
-        found: list[tuple[Place, int]] = []
+        whole = node is None or bool(task_class.gang)
+        nodes = range(len(task_class.allowed[cluster])) if whole or node is None else (node,)
+        found: list[tuple[NodeKey, int]] = []
         left = entry.count
         for at in nodes:
             if not left:
                 break
             place = (cluster, at)
-            if kind.open[cluster][at] and (not kind.apart or (kind, place) not in self.on):
-                some = min(left, kind.slots(self.room(place)))
-                if some > 0:
-                    found.append((place, some))
-                    left -= some
-        if not found or (kind.gang and left):
+            if task_class.allowed[cluster][at] and (
+                not task_class.one_per_node or (task_class, place) not in self.occupied
+            ):
+                count = min(left, task_class.count_slots(self.free_on(place)))
+                if count > 0:
+                    found.append((place, count))
+                    left -= count
+        if not found or (task_class.gang and left):
             return False
-        for place, some in found:
-            self.change(place, [part * some for part in kind.ask], -1)
-            if kind.apart:
-                self.on[kind, place] = None
-            for _ in range(some):
+        for place, count in found:
+            self.add_free(place, [part * count for part in task_class.ask], -1)
+            if task_class.one_per_node:
+                self.occupied[task_class, place] = None
+            for _ in range(count):
                 if node is None:
-                    self.taken.append((kind, place, entry.expected))
+                    self.started.append((task_class, place, entry.expected))
                 else:
-                    self._run(kind, place, entry.expected, now)
+                    self._schedule_end(task_class, place, entry.expected, now)
         entry.count = left
         return True
 
-    def _run(self, kind: Kind, place: Place, expected: tuple[int, ...], now: int) -> None:
+    def _schedule_end(
+        self, task_class: TaskClass, node: NodeKey, expected: tuple[int, ...], now: int
+    ) -> None:
         """Draw the end of a task that starts now; a task without known run times never ends."""
         if expected:
-            self._count += 1
-            heappush(self.ends, (now + self.rng.choice(expected), self._count, kind, place))
+            self._end_count += 1
+            heappush(self.ends, (now + self.rng.choice(expected), self._end_count, task_class, node))
 
-    def go_on(self, taken: list[tuple[Kind, Place, tuple[int, ...]]]) -> None:
+    def schedule_ends(self, started: list[tuple[TaskClass, NodeKey, tuple[int, ...]]]) -> None:
         """Draw the ends of the tasks that started at time zero."""
-        for kind, place, expected in taken:
-            self._run(kind, place, expected, 0)
+        for task_class, node, expected in started:
+            self._schedule_end(task_class, node, expected, 0)
 
-    def play(self, known: "Endings", times: list[int], order: list[int]) -> tuple[int, int]:
+    def run(self, running: "RunningTaskEnds", times: list[int], order: list[int]) -> tuple[int, int]:
         """Simulate the ends of all tasks until the subject starts. Return its start time and cluster.
 
         ``times``: ends of the tasks of ``running``, rising; ``order``: the tasks that they belong to.
@@ -220,52 +233,54 @@ class Future:
         for _ in range(STEPS_MAX):
             first = times[at] if at < len(times) else NEVER
             if self.ends and self.ends[0][0] < first:
-                now, _, kind, place = heappop(self.ends)
-                self.on.pop((kind, place), None)
-                self.change(place, kind.ask, 1)
+                now, _, task_class, node = heappop(self.ends)
+                self.occupied.pop((task_class, node), None)
+                self.add_free(node, task_class.ask, 1)
             elif first < NEVER:
-                now, place = first, known.places[order[at]]
-                self.change(place, known.sizes[order[at]], 1)
+                now, node = first, running.nodes[order[at]]
+                self.add_free(node, running.sizes[order[at]], 1)
                 at += 1
             else:
                 break
-            started = self.freed(place, now)
-            if started >= 0:
-                return now, started
+            cluster = self.serve_node(node, now)
+            if cluster >= 0:
+                return now, cluster
         return NEVER, -1
 
 
-def futures(stage: Stage, running: list[Task], seed: int, draws: int) -> list[tuple[int, int]]:
+def simulate_starts(
+    initial: InitialState, running: list[RunningTaskTuple], seed: int, draws: int
+) -> list[tuple[int, int]]:
     """Return start time and cluster of the subject in each of ``draws`` runs; ``NEVER`` and -1: no start."""
     rng = Random(seed)
-    present = Future(stage, rng)
-    started = present.begin()
-    if started >= 0:
-        return [(0, started)] * draws
-    known = Endings(stage, running)
+    base_run = ForecastRun(initial, rng)
+    cluster = base_run.serve_queue()
+    if cluster >= 0:
+        return [(0, cluster)] * draws
+    ends = RunningTaskEnds(initial, running)
     columns = np.random.default_rng(seed)
-    found = []
+    starts = []
     for _ in range(draws):
-        future = Future(stage, rng, present)
-        future.go_on(present.taken)
-        found.append(future.play(known, *known.draw(columns)))
-    return found
+        trial = ForecastRun(initial, rng, base_run)
+        trial.schedule_ends(base_run.started)
+        starts.append(trial.run(ends, *ends.draw(columns)))
+    return starts
 
 
-class Endings:
+class RunningTaskEnds:
     """Columns of the running tasks that have a known distribution of their ends."""
 
-    def __init__(self, stage: Stage, running: list[Task]) -> None:
-        self.places: list[Place] = []
-        self.sizes: list[Room] = []
+    def __init__(self, initial: InitialState, running: list[RunningTaskTuple]) -> None:
+        self.nodes: list[NodeKey] = []
+        self.sizes: list[ResourceVector] = []
         starts: list[int] = []
         spans: list[int] = []
         elapsed: list[int] = []
         flat: list[int] = []
         known: dict[tuple[int, ...], tuple[int, list[int]]] = {}
         for name, node, size, ran, expected in running:
-            cluster = stage.numbers.get(name)
-            if cluster is None or not 0 <= node < len(stage.facts[cluster].nodes):
+            cluster = initial.cluster_numbers.get(name)
+            if cluster is None or not 0 <= node < len(initial.facts[cluster].nodes):
                 continue
             if expected not in known:
                 known[expected] = (len(flat), sorted(expected))
@@ -273,8 +288,8 @@ class Endings:
             base, times = known[expected]
             first = int(np.searchsorted(times, ran, side="right"))
             if first < len(times):
-                self.places.append((cluster, node))
-                self.sizes.append(stage.vector(size))
+                self.nodes.append((cluster, node))
+                self.sizes.append(initial.vector(size))
                 starts.append(base + first)
                 spans.append(len(times) - first)
                 elapsed.append(ran)
@@ -284,9 +299,9 @@ class Endings:
     def draw(self, rng: np.random.Generator) -> tuple[list[int], list[int]]:
         """Draw the times to their ends, rising, with the task of each. Every measured run time above the
         elapsed time is equally likely."""
-        if not self.places:
+        if not self.nodes:
             return [], []
-        picks = self._starts + (rng.random(len(self.places)) * self._spans).astype(np.int64)
+        picks = self._starts + (rng.random(len(self.nodes)) * self._spans).astype(np.int64)
         left = self._flat[picks] - self._elapsed
         order = np.argsort(left, kind="stable")
         return left[order].tolist(), order.tolist()

@@ -28,7 +28,7 @@ SPANS_MAX: Final = 4_096
 """Number of spans kept; instants before the first span use its offset."""
 
 
-class Times(msgspec.Struct):
+class ClockMapping(msgspec.Struct):
     """Offsets of a machine's clock. A *moment* is an instant plus ``shift``."""
 
     since: list[int] = []
@@ -39,7 +39,7 @@ class Times(msgspec.Struct):
     latest: int | None = None
     """Latest moment."""
 
-    def moment(self, instant: int) -> int:
+    def to_moment(self, instant: int) -> int:
         """Convert the instant of an event to a moment. Must be called for every event, in order."""
         found = instant + self.shift
         if self.latest is not None and found < self.latest:
@@ -48,48 +48,48 @@ class Times(msgspec.Struct):
         self.latest = found
         return found
 
-    def begin(self) -> None:
+    def on_process_start(self) -> None:
         """Begin a new span: the offset of the clock may have changed with the restart of the process."""
         if self.latest is not None and (not self.since or self.since[-1] < self.latest):
-            self._add(self.latest)
+            self._begin_span(self.latest)
 
-    def told(self, wall: int) -> None:
+    def observe_wall_time(self, wall: int) -> None:
         """Record the wall-clock time ``wall`` (unix microseconds), not earlier than the latest event."""
         if self.latest is None:
             return
         if not self.since or self.latest - self.since[-1] >= SPAN_MAX:
-            self._add(self.latest)
+            self._begin_span(self.latest)
         self.offsets[-1] = min(self.offsets[-1], wall - self.latest)
 
-    def _add(self, moment: int) -> None:
+    def _begin_span(self, moment: int) -> None:
         self.since.append(moment)
-        self.offsets.append(_UNTOLD)
+        self.offsets.append(_UNKNOWN_OFFSET)
         if len(self.since) > SPANS_MAX:
             del self.since[0], self.offsets[0]
 
-    def wall(self) -> "WallTimes":
+    def wall_clock(self) -> "WallClock":
         """Build a converter from the offsets known now."""
-        best, offsets = _UNTOLD, list(self.offsets)
+        best, offsets = _UNKNOWN_OFFSET, list(self.offsets)
         for at in range(len(offsets) - 1, -1, -1):
             best = min(best, offsets[at])
             offsets[at] = best
-        return WallTimes(list(self.since), offsets)
+        return WallClock(list(self.since), offsets)
 
 
-class WallTimes:
+class WallClock:
     """Converter from moments to wall-clock time."""
 
     def __init__(self, since: list[int], offsets: list[int]) -> None:
         self._since = since
         self._offsets = offsets
 
-    def of(self, moment: int | None) -> int | None:
+    def time_of(self, moment: int | None) -> int | None:
         """Convert a moment to unix microseconds; None without a moment or without a known offset."""
         if moment is None or not self._since:
             return None
         offset = self._offsets[max(0, bisect_right(self._since, moment) - 1)]
-        return None if offset == _UNTOLD else moment + offset
+        return None if offset == _UNKNOWN_OFFSET else moment + offset
 
 
-_UNTOLD: Final = 1 << 62
+_UNKNOWN_OFFSET: Final = 1 << 62
 """Marker of an unknown offset."""

@@ -21,7 +21,7 @@ _DRAINS_SHOWN_MAX: Final = 3
 _UNITS: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
-class NodeFacts(msgspec.Struct, frozen=True):
+class ObservedNode(msgspec.Struct, frozen=True):
     """Facts about one node. The node's number is its index in the cluster's list."""
 
     capacity: Resources
@@ -33,11 +33,11 @@ class NodeFacts(msgspec.Struct, frozen=True):
     """True if only latency work may use the node."""
 
 
-class ClusterFacts(msgspec.Struct, frozen=True):
+class ObservedCluster(msgspec.Struct, frozen=True):
     """Facts about one cluster, from a broker's view."""
 
     name: str
-    nodes: tuple[NodeFacts, ...]
+    nodes: tuple[ObservedNode, ...]
     """Empty if the broker has no data yet."""
     draining: bool = False
     seen: float | None = None
@@ -49,7 +49,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     """Known facts about draining nodes."""
 
 
-class Standing(StrEnum):
+class FitStatus(StrEnum):
     """Fit of a group to a cluster. The first member that applies, in this order, is reported."""
 
     NOT_ALLOWED = "not allowed"
@@ -63,15 +63,15 @@ class Standing(StrEnum):
     ROOM = "room"
 
 
-NEVER: Final = (Standing.NOT_ALLOWED, Standing.UNSUITABLE, Standing.TOO_SMALL)
+NEVER_FITS: Final = (FitStatus.NOT_ALLOWED, FitStatus.UNSUITABLE, FitStatus.TOO_SMALL)
 """Fits that waiting does not change."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class ClusterFit(msgspec.Struct, frozen=True):
     """Fit of a group to one cluster, with an explanation."""
 
     cluster: str
-    standing: Standing
+    status: FitStatus
     text: str
     """Clause about the cluster: ``the best node of north has 2 CPUs free``."""
     change: str = ""
@@ -80,18 +80,18 @@ class Verdict(msgspec.Struct, frozen=True):
     """Number of the group's tasks that would fit now."""
 
 
-def judge(spec: JobSpec, group: int, cluster: ClusterFacts) -> Verdict:
+def assess_fit(spec: JobSpec, group: int, cluster: ObservedCluster) -> ClusterFit:
     """Assess the fit of a group of a job to a cluster."""
     name = cluster.name
     shape = shape_of(spec, group, spec.groups[group].count if spec.gang else 0)
     if not shape.allows_cluster(name):
-        return Verdict(name, Standing.NOT_ALLOWED, f"the job does not allow {name}")
+        return ClusterFit(name, FitStatus.NOT_ALLOWED, f"the job does not allow {name}")
     if not cluster.nodes:
-        return Verdict(name, Standing.UNKNOWN, f"{name} has not reported yet", f"{name} has reported")
-    return _misfit(shape, cluster) or _closed(shape, cluster) or _room(shape, cluster)
+        return ClusterFit(name, FitStatus.UNKNOWN, f"{name} has not reported yet", f"{name} has reported")
+    return _permanent_misfit(shape, cluster) or _closure(shape, cluster) or _current_fit(shape, cluster)
 
 
-def suits(shape: Shape, node: NodeFacts) -> bool:
+def is_suitable(shape: Shape, node: ObservedNode) -> bool:
     """Return True if the node, when empty, could run one such task, by its attributes and its size."""
     return (
         shape.ask.fits(node.capacity)
@@ -100,7 +100,7 @@ def suits(shape: Shape, node: NodeFacts) -> bool:
     )
 
 
-def slots_of(shape: Shape, room: Resources) -> int:
+def count_slots(shape: Shape, room: Resources) -> int:
     """Count the tasks of a shape that fit into an amount of resources."""
     if not shape.ask.fits(room):
         return 0
@@ -118,32 +118,32 @@ def slots_of(shape: Shape, room: Resources) -> int:
     return min(count, 1) if shape.max_per_node else count
 
 
-def _misfit(shape: Shape, cluster: ClusterFacts) -> Verdict | None:
+def _permanent_misfit(shape: Shape, cluster: ObservedCluster) -> ClusterFit | None:
     """Return the fit of a cluster that could not run the group even if it were empty; else None."""
     name = cluster.name
     where = shape.where
     fitting = [node for node in cluster.nodes if where is None or is_satisfied(where, dict(node.attributes))]
     if not fitting:
         assert where is not None
-        return Verdict(name, Standing.UNSUITABLE, f"no node of {name} {_lacking(where, cluster)}")
+        return ClusterFit(name, FitStatus.UNSUITABLE, f"no node of {name} {_constraint_text(where, cluster)}")
     open_to = [node for node in fitting if shape.latency or not node.reserved]
     if not open_to:
         text = f"{name} has suitable nodes only in its reserve, which is kept for latency work"
-        return Verdict(name, Standing.TOO_SMALL, text)
+        return ClusterFit(name, FitStatus.TOO_SMALL, text)
     if not any(shape.ask.fits(node.capacity) for node in open_to):
-        largest = max(open_to, key=lambda node: _nearness(shape.ask, node.capacity))
+        largest = max(open_to, key=lambda node: _closeness(shape.ask, node.capacity))
         lacks = _shortfall(shape.ask, largest.capacity)
         text = f"{name}'s largest suitable node has {size_text(largest.capacity, lacks)}"
-        return Verdict(name, Standing.TOO_SMALL, text)
+        return ClusterFit(name, FitStatus.TOO_SMALL, text)
     if shape.gang:
-        most = sum(slots_of(shape, node.capacity) for node in open_to)
+        most = sum(count_slots(shape, node.capacity) for node in open_to)
         if most < shape.gang:
             text = f"{name} could hold {most} of the {shape.gang} that must start together"
-            return Verdict(name, Standing.TOO_SMALL, text)
+            return ClusterFit(name, FitStatus.TOO_SMALL, text)
     return None
 
 
-def _lacking(where: Constraint, cluster: ClusterFacts) -> str:
+def _constraint_text(where: Constraint, cluster: ObservedCluster) -> str:
     have: Attributes = {key: value for node in cluster.nodes for key, value in node.attributes}
     missing = [attribute for attribute in attributes_of(where) if attribute not in have]
     if missing:
@@ -151,52 +151,54 @@ def _lacking(where: Constraint, cluster: ClusterFacts) -> str:
     return f"satisfies {where_text(where)}"
 
 
-def _closed(shape: Shape, cluster: ClusterFacts) -> Verdict | None:
+def _closure(shape: Shape, cluster: ObservedCluster) -> ClusterFit | None:
     """Return the fit of a cluster that takes no claims now, whatever is free; else None."""
     name = cluster.name
     if not cluster.reachable:
         since = f" for {cluster.seen:.0f} s" if cluster.seen is not None else ""
         text = f"{name} has not answered{since}"
-        return Verdict(name, Standing.UNREACHABLE, text, f"{name} answers again")
+        return ClusterFit(name, FitStatus.UNREACHABLE, text, f"{name} answers again")
     if cluster.fenced:
         text = f"{name} does not take this broker's claims for now"
-        return Verdict(name, Standing.FENCED, text, f"{name} takes this broker's claims again")
-    if cluster.draining or all(node.draining for node in cluster.nodes if suits(shape, node)):
-        text = f"{name} is drained{_drains(shape, cluster)} and takes no new work"
+        return ClusterFit(name, FitStatus.FENCED, text, f"{name} takes this broker's claims again")
+    if cluster.draining or all(node.draining for node in cluster.nodes if is_suitable(shape, node)):
+        text = f"{name} is drained{_drain_reasons(shape, cluster)} and takes no new work"
         if not cluster.draining and not all(node.draining for node in cluster.nodes):
-            text = f"the nodes of {name} that suit it are drained{_drains(shape, cluster)}"
-        return Verdict(name, Standing.DRAINING, text, f"{name} is opened again")
+            text = f"the nodes of {name} that suit it are drained{_drain_reasons(shape, cluster)}"
+        return ClusterFit(name, FitStatus.DRAINING, text, f"{name} is opened again")
     return None
 
 
-def _drains(shape: Shape, cluster: ClusterFacts) -> str:
+def _drain_reasons(shape: Shape, cluster: ObservedCluster) -> str:
     """Format the reasons why suitable nodes are drained: each once, at most ``_DRAINS_SHOWN_MAX``."""
-    suited = {number for number, node in enumerate(cluster.nodes) if suits(shape, node)}
-    texts = [one.text() for one in cluster.drains if not one.nodes or not suited.isdisjoint(one.nodes)]
+    suitable = {number for number, node in enumerate(cluster.nodes) if is_suitable(shape, node)}
+    texts = [
+        drain.text() for drain in cluster.drains if not drain.nodes or not suitable.isdisjoint(drain.nodes)
+    ]
     return ",".join([text for text in dict.fromkeys(texts) if text][:_DRAINS_SHOWN_MAX])
 
 
-def _room(shape: Shape, cluster: ClusterFacts) -> Verdict:
+def _current_fit(shape: Shape, cluster: ObservedCluster) -> ClusterFit:
     """Return the fit to the resources that are free now."""
     name = cluster.name
-    usable = [node for node in cluster.nodes if suits(shape, node) and not node.draining]
-    slots = sum(slots_of(shape, node.free) for node in usable)
+    usable = [node for node in cluster.nodes if is_suitable(shape, node) and not node.draining]
+    slots = sum(count_slots(shape, node.free) for node in usable)
     slots = min(slots, 1) if shape.is_single_per_cluster else slots
     if slots >= max(1, shape.gang):
-        return Verdict(name, Standing.ROOM, f"{name} has room for {slots}", slots=slots)
+        return ClusterFit(name, FitStatus.ROOM, f"{name} has room for {slots}", slots=slots)
     if shape.gang and slots:
         text = f"{name} has room for {slots} of the {shape.gang} that must start together"
-        return Verdict(name, Standing.FULL, text, f"{name} has room for all {shape.gang} at once", slots)
-    largest = max(usable, key=lambda node: _nearness(shape.ask, node.free))
+        return ClusterFit(name, FitStatus.FULL, text, f"{name} has room for all {shape.gang} at once", slots)
+    largest = max(usable, key=lambda node: _closeness(shape.ask, node.free))
     lacks = _shortfall(shape.ask, largest.free)
     text = f"the best node of {name} has {size_text(largest.free, lacks)} free"
-    shut = sum(suits(shape, node) for node in cluster.nodes) - len(usable)
-    if shut:
-        text += f" ({shut} more {'is' if shut == 1 else 'are'} drained{_drains(shape, cluster)})"
-    return Verdict(name, Standing.FULL, text, f"a node of {name} has {size_text(lacks)} more free")
+    drained = sum(is_suitable(shape, node) for node in cluster.nodes) - len(usable)
+    if drained:
+        text += f" ({drained} more {'is' if drained == 1 else 'are'} drained{_drain_reasons(shape, cluster)})"
+    return ClusterFit(name, FitStatus.FULL, text, f"a node of {name} has {size_text(lacks)} more free")
 
 
-def _nearness(ask: Resources, room: Resources) -> tuple[int, ...]:
+def _closeness(ask: Resources, room: Resources) -> tuple[int, ...]:
     """Return the covered share of an ask by resource, in thousandths, scarcest first (in ties the first)."""
     has = dict(room.custom)
     pairs = [(room.cpu, ask.cpu), (room.memory, ask.memory), (room.gpu, ask.gpu)]
@@ -223,22 +225,22 @@ def size_text(size: Resources, ask: Resources | None = None) -> str:
     has = dict(size.custom)
     parts = []
     if size.cpu if ask is None else ask.cpu:
-        parts.append(f"{_decimal(size.cpu, 1_000)} CPU{'' if size.cpu == 1_000 else 's'}")
+        parts.append(f"{_format_multiple(size.cpu, 1_000)} CPU{'' if size.cpu == 1_000 else 's'}")
     if size.memory if ask is None else ask.memory:
         unit, word = next((pair for pair in _UNITS if size.memory >= pair[0]), (1, "bytes"))
-        parts.append(f"{_decimal(size.memory, unit)} {word}")
+        parts.append(f"{_format_multiple(size.memory, unit)} {word}")
     if size.gpu if ask is None else ask.gpu:
         parts.append(f"{size.gpu} GPU{'' if size.gpu == 1 else 's'}")
     parts += [f"{has.get(kind, 0)} {kind}" for kind in wanted]
-    return listed(parts) or "nothing"
+    return join_words(parts) or "nothing"
 
 
-def _decimal(amount: int, unit: int) -> str:
+def _format_multiple(amount: int, unit: int) -> str:
     """Format a multiple of a unit, rounded down to hundredths so that too little never looks enough."""
     hundredths = amount * 100 // unit
     return f"{hundredths / 100:.2f}".rstrip("0").rstrip(".")
 
 
-def listed(parts: list[str]) -> str:
+def join_words(parts: list[str]) -> str:
     """Join parts as ``a, b and c``."""
     return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else "".join(parts)

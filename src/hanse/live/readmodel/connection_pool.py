@@ -13,7 +13,7 @@ READERS_MAX: Final = 8
 """Number of concurrent queries; further queries wait until one of these has ended."""
 
 
-class Pool:
+class ConnectionPool:
     """Pool of read-only connections. Each query sees the file in the state after one batch."""
 
     def __init__(self, path: Path) -> None:
@@ -23,7 +23,7 @@ class Pool:
             self._free.put(None)
 
     @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def read_transaction(self) -> Iterator[sqlite3.Connection]:
         """Yield a connection in a read transaction."""
         connection = self._free.get()
         try:

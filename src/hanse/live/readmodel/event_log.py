@@ -11,20 +11,20 @@ from typing import Final
 
 import msgspec
 
-from hanse.api.rows import Change, Decided
+from hanse.api.rows import JobStateChange, LoggedDecision
 from hanse.live.readmodel.projector import SERIAL_BITS
-from hanse.live.readmodel.queries import Cells, Frame, changes_since, decision_row
+from hanse.live.readmodel.queries import QueryContext, SqliteRow, changes_since, decision_row
 from hanse.model.ids import job_text
 from hanse.model.job import JobSpec, TaskGroup
 
-_specs: Final = msgspec.msgpack.Decoder(JobSpec)
+_spec_decoder: Final = msgspec.msgpack.Decoder(JobSpec)
 
 
-class Happened(msgspec.Struct, frozen=True):
+class EventPage(msgspec.Struct, frozen=True):
     """Page of the event log."""
 
-    items: tuple[Change | Decided, ...]
-    upto: int
+    items: tuple[JobStateChange | LoggedDecision, ...]
+    up_to: int
     """Serial up to which the page is complete: the next page begins after it."""
     missing: tuple[bool, bool]
     """True if changes, and True if decisions, after the requested serial are missing: they were dropped, or
@@ -33,50 +33,53 @@ class Happened(msgspec.Struct, frozen=True):
     """Highest possible serial so far."""
 
 
-class _Kept(msgspec.Struct):
+class _DroppedSerials(msgspec.Struct):
     """Fields of ``ProjectorState`` that this module reads."""
 
     dropped_changes: int = 0
     dropped_decisions: int = 0
 
 
-def happened(base: sqlite3.Connection, after: int, limit: int, since_kept: bool) -> Happened:
+def events_after(db: sqlite3.Connection, after: int, limit: int, from_oldest: bool) -> EventPage:
     """Read up to ``limit`` changes and decisions after a serial.
 
     ``from_oldest``: the reader begins with the oldest entry on record, so nothing counts as missing.
     """
-    row = base.execute("SELECT applied, state FROM meta").fetchone()
+    row = db.execute("SELECT applied, state FROM meta").fetchone()
     if row is None:
-        return Happened((), 0, (False, False), 0)
+        return EventPage((), 0, (False, False), 0)
     newest = ((row[0] + 1) << SERIAL_BITS) - 1
-    kept = msgspec.msgpack.decode(row[1], type=_Kept)
-    missing = (after < kept.dropped_changes, after < kept.dropped_decisions)
+    dropped = msgspec.msgpack.decode(row[1], type=_DroppedSerials)
+    missing = (after < dropped.dropped_changes, after < dropped.dropped_decisions)
     if after > newest:
         missing = (True, True)
-    if since_kept:
+    if from_oldest:
         missing = (False, False)
-    found: list[Change | Decided] = [*changes_since(base, after, limit), *_decided(base, after, limit)]
-    found.sort(key=lambda item: item.serial)
-    if len(found) < limit:
-        return Happened(tuple(found), newest, missing, newest)
-    return Happened(tuple(found[:limit]), found[limit - 1].serial, missing, newest)
+    items: list[JobStateChange | LoggedDecision] = [
+        *changes_since(db, after, limit),
+        *_decisions_after(db, after, limit),
+    ]
+    items.sort(key=lambda item: item.serial)
+    if len(items) < limit:
+        return EventPage(tuple(items), newest, missing, newest)
+    return EventPage(tuple(items[:limit]), items[limit - 1].serial, missing, newest)
 
 
-def _decided(base: sqlite3.Connection, after: int, limit: int) -> list[Decided]:
-    rows: list[Cells] = base.execute(
+def _decisions_after(db: sqlite3.Connection, after: int, limit: int) -> list[LoggedDecision]:
+    rows: list[SqliteRow] = db.execute(
         "SELECT decisions.job, tenant, at, broker, part, answered, tasks, reason, considered, serial"
         " FROM decisions JOIN jobs ON jobs.job = decisions.job WHERE serial > ? ORDER BY serial LIMIT ?",
         (after, limit),
     ).fetchall()
     if not rows:
         return []
-    frame = Frame(base)
+    context = QueryContext(db)
     groups: dict[int, Sequence[TaskGroup]] = {}
-    found = []
+    items = []
     for job, tenant, *cells in rows:
         if job not in groups:
-            (blob,) = base.execute("SELECT spec FROM specs WHERE job = ?", (job,)).fetchone()
-            groups[job] = _specs.decode(blob).groups
-        row = decision_row(frame, groups[job], cells)
-        found.append(Decided(serial=row.serial, job=job_text(job), tenant=tenant, row=row))
-    return found
+            (blob,) = db.execute("SELECT spec FROM specs WHERE job = ?", (job,)).fetchone()
+            groups[job] = _spec_decoder.decode(blob).groups
+        row = decision_row(context, groups[job], cells)
+        items.append(LoggedDecision(serial=row.serial, job=job_text(job), tenant=tenant, row=row))
+    return items

@@ -14,24 +14,24 @@ from hanse.api.rows import DecisionRow, GroupDetail, JobDetail
 from hanse.core.broker.job_table import shape_of
 from hanse.core.broker.loss_policy import LOST
 from hanse.live.readmodel.cluster_facts import (
-    NEVER,
-    ClusterFacts,
-    Standing,
-    Verdict,
-    judge,
-    listed,
+    NEVER_FITS,
+    ClusterFit,
+    FitStatus,
+    ObservedCluster,
+    assess_fit,
+    join_words,
     size_text,
 )
 from hanse.model.decision import DecisionKind
 from hanse.model.ids import SECOND
 from hanse.model.job import OnLoss, UnreachablePolicy
 
-ENDS_MAX: Final = 5
+ENDS_SHOWN_MAX: Final = 5
 """Number of different ends that get a sentence each; the others are counted."""
 _TERMINAL: Final = ("succeeded", "failed", "cancelled")
-_ROOMY: Final = (Standing.FULL, Standing.UNKNOWN)
+_MAY_LACK_ROOM: Final = (FitStatus.FULL, FitStatus.UNKNOWN)
 """Fits where free resources may be all that is missing."""
-_CODES: Final = {
+_EXIT_CODES: Final = {
     126: "the program cannot be executed",
     127: "there is no such program",
 }
@@ -61,17 +61,17 @@ class TaskSummary(msgspec.Struct, frozen=True):
     """Most frequent first."""
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _Facts(msgspec.Struct, frozen=True):
     """Input of the sentences."""
 
     detail: JobDetail
     summary: TaskSummary
     decisions: list[DecisionRow]
-    clusters: tuple[ClusterFacts, ...]
+    clusters: tuple[ObservedCluster, ...]
     now: int | None
     zone: tzinfo
 
-    def time(self, wall: int | None) -> str:
+    def time_text(self, wall: int | None) -> str:
         """Format a wall-clock time, with the date if it is not today's; empty if the time is unknown."""
         if wall is None:
             return ""
@@ -80,16 +80,16 @@ class _Told(msgspec.Struct, frozen=True):
             return f"{moment:%H:%M:%S}"
         return f"{moment:%Y-%m-%d %H:%M:%S}"
 
-    def at(self, word: str, wall: int | None) -> str:
+    def time_clause(self, word: str, wall: int | None) -> str:
         """Format a time with a preposition: `` since 14:02:11``; empty if the time is unknown."""
-        return f" {word} {self.time(wall)}" if wall is not None else ""
+        return f" {word} {self.time_text(wall)}" if wall is not None else ""
 
 
-def why(
+def explain(
     detail: JobDetail,
     tasks: TaskSummary,
     decisions: list[DecisionRow],
-    clusters: tuple[ClusterFacts, ...],
+    clusters: tuple[ObservedCluster, ...],
     *,
     now: int | None = None,
     zone: tzinfo = UTC,
@@ -99,58 +99,70 @@ def why(
     ``decisions``: oldest first. With ``now`` (unix microseconds), times of another day include their date, in
     ``zone``.
     """
-    told = _Told(detail, tasks, decisions, clusters, now, zone)
+    facts = _Facts(detail, tasks, decisions, clusters, now, zone)
     if detail.row.state in _TERMINAL:
-        return [*_ended(told), *_lost(told), *_sizes(told), *_moves(told)]
-    sentences = _abroad(told)
+        return [
+            *_outcome_sentences(facts),
+            *_loss_sentences(facts),
+            *_size_sentences(facts),
+            *_move_sentences(facts),
+        ]
+    sentences = _copy_sentences(facts)
     if not sentences:
         for number, group in enumerate(detail.groups):
-            sentences += _group(told, number, group)
-        sentences += [*_silent(told), *_troubles(told)]
-    return [*sentences, *_lost(told), *_sizes(told), *_moves(told), *_deadline(told), *_cancelling(told)]
+            sentences += _group_sentences(facts, number, group)
+        sentences += [*_unreachable_sentences(facts), *_failure_sentences(facts)]
+    return [
+        *sentences,
+        *_loss_sentences(facts),
+        *_size_sentences(facts),
+        *_move_sentences(facts),
+        *_deadline_sentences(facts),
+        *_cancellation_sentences(facts),
+    ]
 
 
 # --- jobs that have not ended -------------------------------------------------------------------------------
 
 
-def _abroad(told: _Told) -> list[str]:
+def _copy_sentences(facts: _Facts) -> list[str]:
     """Describe a job that another broker owns: this broker knows only the tasks that have ended."""
-    row = told.detail.row
-    if not told.detail.copy:
+    row = facts.detail.row
+    if not facts.detail.copy:
         return []
     done = row.succeeded + row.failed + row.cancelled
     known = f"{row.owner} owns this job; this broker has only a copy, in which {done} of {_tasks(row.total)}"
     return [f"{known} {'has' if done == 1 else 'have'} ended. Ask {row.owner} for the other tasks."]
 
 
-def _group(told: _Told, number: int, group: GroupDetail) -> list[str]:
+def _group_sentences(facts: _Facts, number: int, group: GroupDetail) -> list[str]:
     """Describe where the tasks of one group are, and why the others wait."""
     states = group.states
     left = sum(count for state, count in states.items() if state not in _TERMINAL)
     if not left:
         return []
-    prefix = f"Group {group.name}: " if len(told.detail.groups) > 1 else ""
+    prefix = f"Group {group.name}: " if len(facts.detail.groups) > 1 else ""
     parts: list[str] = []
     for state, verb in (("running", "run"), ("placed", "are placed")):
         if states.get(state):
-            places = told.summary.running if state == "running" else told.summary.placed
-            parts.append(_where(states[state], verb, group.name, places))
+            places = facts.summary.running if state == "running" else facts.summary.placed
+            parts.append(_places_text(states[state], verb, group.name, places))
     if states.get("succeeded"):
         parts.append(f"{states['succeeded']} have succeeded")
     sentences: list[str] = []
     if states.get("queued"):
-        clause, change = _waiting(told, number, group)
+        clause, change = _waiting_reason(facts, number, group)
         parts.append(f"{states['queued']} wait{clause}")
         if change:
             sentences.append(change)
     if states.get("blocked"):
-        parts.append(f"{states['blocked']} are blocked: they wait for {_dependencies(told, group)}")
-    first, *rest = map(_agreeing, parts)
-    head = _of_total(first, group.count)
+        parts.append(f"{states['blocked']} are blocked: they wait for {_dependencies_text(facts, group)}")
+    first, *rest = map(_agree_in_number, parts)
+    head = _with_total(first, group.count)
     return [f"{prefix}{'; '.join([head, *rest])}.", *sentences]
 
 
-def _agreeing(part: str) -> str:
+def _agree_in_number(part: str) -> str:
     """Make the verb agree with its number: ``1 wait since noon`` becomes ``1 waits since noon``."""
     if part.startswith("1 "):
         for plural, singular in (("run", "runs"), ("wait", "waits"), ("are", "is"), ("have", "has")):
@@ -159,7 +171,7 @@ def _agreeing(part: str) -> str:
     return part
 
 
-def _of_total(part: str, count: int) -> str:
+def _with_total(part: str, count: int) -> str:
     """Add the total: ``3 run in north`` becomes ``3 of 10 tasks run in north``."""
     number, _, rest = part.partition(" ")
     if int(number) == count:
@@ -167,128 +179,129 @@ def _of_total(part: str, count: int) -> str:
     return f"{number} of {count} tasks {rest}"
 
 
-def _where(count: int, verb: str, group: str, places: tuple[tuple[str, str, int], ...]) -> str:
-    there = [(cluster, number) for name, cluster, number in places if name == group and cluster]
-    if len(there) == 1 and there[0][1] == count:
-        return f"{count} {verb} in {there[0][0]}"
-    texts = [f"{cluster} ({number})" for cluster, number in there]
-    return f"{count} {verb} in {listed(texts)}" if texts else f"{count} {verb}"
+def _places_text(count: int, verb: str, group: str, places: tuple[tuple[str, str, int], ...]) -> str:
+    places_of_group = [(cluster, number) for name, cluster, number in places if name == group and cluster]
+    if len(places_of_group) == 1 and places_of_group[0][1] == count:
+        return f"{count} {verb} in {places_of_group[0][0]}"
+    texts = [f"{cluster} ({number})" for cluster, number in places_of_group]
+    return f"{count} {verb} in {join_words(texts)}" if texts else f"{count} {verb}"
 
 
-def _waiting(told: _Told, number: int, group: GroupDetail) -> tuple[str, str]:
+def _waiting_reason(facts: _Facts, number: int, group: GroupDetail) -> tuple[str, str]:
     """Return the reason why queued tasks wait, as a clause, and the required change, as a sentence."""
-    last = _last_word(told, group.name)
-    since = told.at("since", last.at) if last is not None else ""
-    verdicts = [judge(told.detail.spec, number, cluster) for cluster in told.clusters]
+    decision = _find_latest_reason(facts, group.name)
+    since = facts.time_clause("since", decision.at) if decision is not None else ""
+    verdicts = [assess_fit(facts.detail.spec, number, cluster) for cluster in facts.clusters]
     if not verdicts:
-        return since + (f"; latest reason: {last.reason}" if last is not None else ""), ""
-    room = [verdict for verdict in verdicts if verdict.standing is Standing.ROOM]
+        return since + (f"; latest reason: {decision.reason}" if decision is not None else ""), ""
+    room = [verdict for verdict in verdicts if verdict.status is FitStatus.ROOM]
     if room:
-        where = listed([f"{verdict.cluster} for {verdict.slots}" for verdict in room])
-        reason = f"; latest reason: {last.reason}" if last is not None else ""
-        others = told.detail.spec.groups[number].affinity
+        where = join_words([f"{verdict.cluster} for {verdict.slots}" for verdict in room])
+        reason = f"; latest reason: {decision.reason}" if decision is not None else ""
+        others = facts.detail.spec.groups[number].affinity
         wish = ", but its affinity to other jobs' tasks also decides" if others else ""
         return f"{since}{reason}. By the latest data there is room in {where}{wish}", ""
     reasons = ", ".join([verdict.text for verdict in verdicts])
-    if all(verdict.standing in NEVER for verdict in verdicts):
+    if all(verdict.status in NEVER_FITS for verdict in verdicts):
         ask = size_text(group.ask)
-        return f"{since}, and no cluster can ever run this: {reasons}", _cure(told, verdicts, ask)
-    if not any(verdict.standing in _ROOMY for verdict in verdicts):
-        return f"{since} because no cluster that could run it takes new work now: {reasons}", _change(
-            verdicts
+        return f"{since}, and no cluster can ever run this: {reasons}", _remedy_sentence(facts, verdicts, ask)
+    if not any(verdict.status in _MAY_LACK_ROOM for verdict in verdicts):
+        return (
+            f"{since} because no cluster that could run it takes new work now: {reasons}",
+            _change_sentence(verdicts),
         )
-    gang = told.detail.spec.gang
-    lack = f"room for all {group.count} at once" if gang else f"{size_text(group.ask)} free on one node"
-    return f"{since} because no cluster has {lack}: {reasons}", _change(verdicts)
+    gang = facts.detail.spec.gang
+    missing = f"room for all {group.count} at once" if gang else f"{size_text(group.ask)} free on one node"
+    return f"{since} because no cluster has {missing}: {reasons}", _change_sentence(verdicts)
 
 
-def _last_word(told: _Told, group: str) -> DecisionRow | None:
+def _find_latest_reason(facts: _Facts, group: str) -> DecisionRow | None:
     """Find the decision since which tasks of a group wait."""
-    said = (DecisionKind.WAITING, DecisionKind.MOVED, DecisionKind.RETRIED)
-    found: DecisionRow | None = None
-    for entry in told.decisions:
+    kinds = (DecisionKind.WAITING, DecisionKind.MOVED, DecisionKind.RETRIED)
+    latest: DecisionRow | None = None
+    for entry in facts.decisions:
         if entry.group != group:
             continue
-        if entry.answered in said:
-            found = found if found is not None and found.answered is entry.answered else entry
+        if entry.answered in kinds:
+            latest = latest if latest is not None and latest.answered is entry.answered else entry
         elif entry.answered is DecisionKind.BLOCKED:
-            found = None
-    return found
+            latest = None
+    return latest
 
 
-def _change(verdicts: list[Verdict]) -> str:
+def _change_sentence(verdicts: list[ClusterFit]) -> str:
     changes = [verdict.change for verdict in verdicts if verdict.change]
     return f"Something can start when {' or when '.join(changes)}." if changes else ""
 
 
-def _cure(told: _Told, verdicts: list[Verdict], ask: str) -> str:
+def _remedy_sentence(facts: _Facts, verdicts: list[ClusterFit], ask: str) -> str:
     """Suggest changes of a job that fits nowhere."""
-    kinds = [verdict.standing for verdict in verdicts]
-    cures = []
-    if Standing.NOT_ALLOWED in kinds:
-        cures.append("allow another cluster")
-    if Standing.UNSUITABLE in kinds:
-        cures.append("loosen its condition")
-    if Standing.TOO_SMALL in kinds:
-        cures.append(
-            "let fewer tasks start together" if told.detail.spec.gang else f"ask for less than {ask}"
+    statuses = [verdict.status for verdict in verdicts]
+    remedies = []
+    if FitStatus.NOT_ALLOWED in statuses:
+        remedies.append("allow another cluster")
+    if FitStatus.UNSUITABLE in statuses:
+        remedies.append("loosen its condition")
+    if FitStatus.TOO_SMALL in statuses:
+        remedies.append(
+            "let fewer tasks start together" if facts.detail.spec.gang else f"ask for less than {ask}"
         )
-    return f"To let it run, {' or '.join(cures)} and submit it again, or add nodes."
+    return f"To let it run, {' or '.join(remedies)} and submit it again, or add nodes."
 
 
-def _dependencies(told: _Told, group: GroupDetail) -> str:
+def _dependencies_text(facts: _Facts, group: GroupDetail) -> str:
     """List the jobs and groups that a blocked group waits for."""
     parts = []
-    for job, state in told.detail.after:
+    for job, state in facts.detail.after:
         if state != "succeeded":
             parts.append(f"job {job} ({state or 'unknown to this broker'})")
-    by_name = {part.name: part for part in told.detail.groups}
+    by_name = {part.name: part for part in facts.detail.groups}
     for need in group.needs:
         states = by_name[need].states
         if states.get("succeeded", 0) < by_name[need].count:
-            told_states = ", ".join(f"{count} {state}" for state, count in states.items())
-            parts.append(f"group {need} ({told_states})")
-    return listed(parts) or "something that has just succeeded"
+            counts = ", ".join(f"{count} {state}" for state, count in states.items())
+            parts.append(f"group {need} ({counts})")
+    return join_words(parts) or "something that has just succeeded"
 
 
-def _silent(told: _Told) -> list[str]:
+def _unreachable_sentences(facts: _Facts) -> list[str]:
     """Describe the clusters that hold tasks of the job and do not answer."""
-    there: dict[str, int] = {}
-    shape = shape_of(told.detail.spec, 0, 0)
-    for _, name, number in (*told.summary.placed, *told.summary.running):
-        there[name] = there.get(name, 0) + number
+    task_counts: dict[str, int] = {}
+    shape = shape_of(facts.detail.spec, 0, 0)
+    for _, name, number in (*facts.summary.placed, *facts.summary.running):
+        task_counts[name] = task_counts.get(name, 0) + number
     sentences = []
-    for cluster in told.clusters:
-        count = there.get(cluster.name, 0)
+    for cluster in facts.clusters:
+        count = task_counts.get(cluster.name, 0)
         if not count or cluster.reachable:
             continue
         since = f" for {cluster.seen:.0f} s" if cluster.seen is not None else ""
         which = "the task" if count == 1 else f"the {count} tasks"
         fate = f"{which} there will be started elsewhere when no attempt can still run there"
-        if told.detail.spec.unreachable is not UnreachablePolicy.MOVE:
+        if facts.detail.spec.unreachable is not UnreachablePolicy.MOVE:
             fate = f"{which} there will wait for it, as the job asks"
-        elif _is_once(told):
+        elif _is_once(facts):
             fate = f"{which} there will fail: a task that may have begun is not started again (on_loss: fail)"
-        elif not any(shape.allows_cluster(other.name) for other in told.clusters if other is not cluster):
+        elif not any(shape.allows_cluster(other.name) for other in facts.clusters if other is not cluster):
             fate = f"{which} there will wait for it, because the job may run nowhere else"
         sentences.append(f"{cluster.name} has not answered{since}. If it does not answer, {fate}.")
     return sentences
 
 
-def _troubles(told: _Told) -> list[str]:
+def _failure_sentences(facts: _Facts) -> list[str]:
     """Describe tasks that wait for another attempt, and failed tasks of a job that goes on."""
     sentences = []
-    for end in told.summary.ends[:ENDS_MAX]:
+    for end in facts.summary.ends[:ENDS_SHOWN_MAX]:
         if end.state == "failed":
-            sentences.append(f"{_tasks(end.count)} failed{_there(end)}: {end_text(end, _is_once(told))}.")
+            sentences.append(f"{_tasks(end.count)} failed{_place(end)}: {end_text(end, _is_once(facts))}.")
         elif end.state in ("queued", "placed") and end.outcome:
             sentences.append(
-                f"{_tasks(end.count)} must start again: the latest attempt{_there(end)} {_again_text(end)}."
+                f"{_tasks(end.count)} must start again: the latest attempt{_place(end)} {_retry_text(end)}."
             )
     return sentences
 
 
-def _again_text(end: EndCount) -> str:
+def _retry_text(end: EndCount) -> str:
     note = f" ({end.note})" if end.note else ""
     words = {
         "failed": f"failed with {code_text(end.code)}",
@@ -301,27 +314,28 @@ def _again_text(end: EndCount) -> str:
     return words.get(end.outcome, end.outcome) + note
 
 
-def _sizes(told: _Told) -> list[str]:
+def _size_sentences(facts: _Facts) -> list[str]:
     """Report the latest size chosen for elastic tasks, by group."""
-    latest = {entry.group: entry for entry in told.decisions if entry.answered is DecisionKind.SIZED}
-    several = len(told.detail.groups) > 1
+    latest = {entry.group: entry for entry in facts.decisions if entry.answered is DecisionKind.SIZED}
+    several = len(facts.detail.groups) > 1
     return [
-        f"Size{f' of group {group}' if several else ''}, chosen{told.at('at', entry.at)}: {entry.reason}."
+        f"Size{f' of group {group}' if several else ''}, chosen{facts.time_clause('at', entry.at)}: "
+        f"{entry.reason}."
         for group, entry in latest.items()
     ]
 
 
-def _moves(told: _Told) -> list[str]:
+def _move_sentences(facts: _Facts) -> list[str]:
     """Report moved and retried attempts, once per reason, with the latest time."""
     latest: dict[tuple[str, str], DecisionRow] = {}
-    for entry in told.decisions:
+    for entry in facts.decisions:
         if entry.answered in (DecisionKind.MOVED, DecisionKind.RETRIED):
             latest[entry.answered, entry.reason] = entry
     sentences = []
-    retries = told.detail.spec.retries
-    for (answered, reason), entry in latest.items():
-        when = told.at("at", entry.at)
-        if answered == DecisionKind.RETRIED:
+    retries = facts.detail.spec.retries
+    for (kind, reason), entry in latest.items():
+        when = facts.time_clause("at", entry.at)
+        if kind == DecisionKind.RETRIED:
             allowed = f"{retries} {'retry is' if retries == 1 else 'retries are'} allowed for each task"
             sentences.append(f"Started again after {reason}, last{when}; {allowed}.")
         else:
@@ -329,15 +343,15 @@ def _moves(told: _Told) -> list[str]:
     return sentences
 
 
-def _deadline(told: _Told) -> list[str]:
-    deadline, submitted = told.detail.spec.deadline, told.detail.row.submitted
+def _deadline_sentences(facts: _Facts) -> list[str]:
+    deadline, submitted = facts.detail.spec.deadline, facts.detail.row.submitted
     if deadline is None or submitted is None:
         return []
-    return [f"Its deadline is {told.time(submitted + deadline)}; unfinished tasks are then cancelled."]
+    return [f"Its deadline is {facts.time_text(submitted + deadline)}; unfinished tasks are then cancelled."]
 
 
-def _cancelling(told: _Told) -> list[str]:
-    reason = told.detail.row.cancel_reason
+def _cancellation_sentences(facts: _Facts) -> list[str]:
+    reason = facts.detail.row.cancel_reason
     if not reason:
         return []
     return [f"It is being cancelled: {reason}. Running tasks get time to save their work."]
@@ -346,10 +360,12 @@ def _cancelling(told: _Told) -> list[str]:
 # --- jobs that have ended -----------------------------------------------------------------------------------
 
 
-def _ended(told: _Told) -> list[str]:
-    row = told.detail.row
-    when = told.at("at", row.ended)
-    where = f" Its tasks ran in {listed(list(row.clusters))}." if row.clusters else " None of its tasks ran."
+def _outcome_sentences(facts: _Facts) -> list[str]:
+    row = facts.detail.row
+    when = facts.time_clause("at", row.ended)
+    where = (
+        f" Its tasks ran in {join_words(list(row.clusters))}." if row.clusters else " None of its tasks ran."
+    )
     if row.state == "succeeded":
         return [f"{'The task' if row.total == 1 else f'All {row.total} tasks'} succeeded{when}.{where}"]
     if row.state == "cancelled":
@@ -359,31 +375,31 @@ def _ended(told: _Told) -> list[str]:
         head = f"It failed{when}: {row.failed} of {_tasks(row.total)} failed."
     rest = []
     if row.state == "failed" and row.cancelled:
-        rest.append(f"{_tasks(row.cancelled)} {_were(row.cancelled)} cancelled because of that.")
+        rest.append(f"{_tasks(row.cancelled)} {_was_or_were(row.cancelled)} cancelled because of that.")
     if row.succeeded:
         rest.append(f"{_tasks(row.succeeded)} succeeded.")
-    failed = [end for end in told.summary.ends if end.state == "failed"]
-    for end in failed[:ENDS_MAX]:
-        rest.append(f"{_tasks(end.count)} failed{_there(end)}: {end_text(end, _is_once(told))}.")  # noqa: PERF401 - same form as the others
-    if len(failed) > ENDS_MAX:
-        rest.append(f"{sum(end.count for end in failed[ENDS_MAX:])} more failed in other ways.")
+    failed = [end for end in facts.summary.ends if end.state == "failed"]
+    for end in failed[:ENDS_SHOWN_MAX]:
+        rest.append(f"{_tasks(end.count)} failed{_place(end)}: {end_text(end, _is_once(facts))}.")  # noqa: PERF401 - same form as the others
+    if len(failed) > ENDS_SHOWN_MAX:
+        rest.append(f"{sum(end.count for end in failed[ENDS_SHOWN_MAX:])} more failed in other ways.")
     return [head + where, *rest]
 
 
-def _is_once(told: _Told) -> bool:
+def _is_once(facts: _Facts) -> bool:
     """Return True if a task that may have begun must not start again after a loss."""
-    return told.detail.spec.on_loss is OnLoss.FAIL
+    return facts.detail.spec.on_loss is OnLoss.FAIL
 
 
-def _lost(told: _Told) -> list[str]:
+def _loss_sentences(facts: _Facts) -> list[str]:
     """Report lost attempts that must not start again, once per reason, with the latest time."""
     latest = {
         entry.reason.removeprefix(LOST): entry
-        for entry in told.decisions
+        for entry in facts.decisions
         if entry.answered is DecisionKind.ENDED and entry.reason.startswith(LOST)
     }
     return [
-        f"Lost, and not started again, last{told.at('at', entry.at)}: {reason} (on_loss: fail)."
+        f"Lost, and not started again, last{facts.time_clause('at', entry.at)}: {reason} (on_loss: fail)."
         for reason, entry in latest.items()
     ]
 
@@ -392,11 +408,11 @@ def _tasks(count: int) -> str:
     return f"{count} task{'' if count == 1 else 's'}"
 
 
-def _were(count: int) -> str:
+def _was_or_were(count: int) -> str:
     return "was" if count == 1 else "were"
 
 
-def _there(end: EndCount) -> str:
+def _place(end: EndCount) -> str:
     return f" in {end.cluster}" if end.cluster else ""
 
 
@@ -419,14 +435,14 @@ def code_text(code: int | None) -> str:
     if code is None:
         return "no exit code"
     if code < 0:
-        return f"killed by {_signal(-code)}"
-    meaning = _CODES.get(code, "")
-    if code > 128 and _signal(code - 128):
-        meaning = f"killed by {_signal(code - 128)}"
+        return f"killed by {_signal_name(-code)}"
+    meaning = _EXIT_CODES.get(code, "")
+    if code > 128 and _signal_name(code - 128):
+        meaning = f"killed by {_signal_name(code - 128)}"
     return f"exit code {code}" + (f", which usually means: {meaning}" if meaning else "")
 
 
-def _signal(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:

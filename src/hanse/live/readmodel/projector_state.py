@@ -8,7 +8,7 @@ from hanse.model.job import JobSpec
 from hanse.model.messages import AttemptEnd, ShardId
 
 
-class Pending(msgspec.Struct):
+class PendingSubmission(msgspec.Struct):
     """Submission without a reply."""
 
     client: str
@@ -17,14 +17,14 @@ class Pending(msgspec.Struct):
     submitted: int
 
 
-class WardNote(msgspec.Struct):
+class StandbyNote(msgspec.Struct):
     """Owner and term of a shard of which this broker is the standby."""
 
     owner: str
     term: int
 
 
-class Bid(msgspec.Struct):
+class PendingTakeover(msgspec.Struct):
     """Takeover of a shard in progress, with the attempts that the wardens have reported so far."""
 
     number: int
@@ -32,7 +32,7 @@ class Bid(msgspec.Struct):
     ends: list[tuple[str, AttemptEnd]] = []
 
 
-class Memory(msgspec.Struct):
+class ProjectorState(msgspec.Struct):
     """State of the projector. Times are moments."""
 
     clusters: list[str] = []
@@ -41,12 +41,12 @@ class Memory(msgspec.Struct):
     """Receiving side of the link to each peer: a mirror of the links of the machine."""
     sent: dict[str, int] = {}
     """Number of the last message sent to each peer: a repeated message is ignored."""
-    pending: list[Pending] = []
+    pending: list[PendingSubmission] = []
     base: ShardId = ""
     """Shard that new jobs join."""
     owned: dict[ShardId, bool] = {}
-    wards: dict[ShardId, WardNote] = {}
-    bids: dict[ShardId, Bid] = {}
+    wards: dict[ShardId, StandbyNote] = {}
+    bids: dict[ShardId, PendingTakeover] = {}
     newest: int = -1
     """Highest number of a job that this broker has accepted."""
     strangers: dict[int, bool] = {}

@@ -9,24 +9,32 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from hanse.api.rows import Change, DecisionRow, JobDetail, JobRow, Running, TaskRow, Totals
+from hanse.api.rows import (
+    DecisionRow,
+    JobDetail,
+    JobRow,
+    JobStateChange,
+    RunningTaskRow,
+    TaskRow,
+    TenantTotals,
+)
 from hanse.live.readmodel import queries, sqlite_writer
-from hanse.live.readmodel.bootstrap import from_state
-from hanse.live.readmodel.connection_pool import Pool
-from hanse.live.readmodel.event_log import Happened, happened
+from hanse.live.readmodel.bootstrap import projector_from_state
+from hanse.live.readmodel.connection_pool import ConnectionPool
+from hanse.live.readmodel.event_log import EventPage, events_after
 from hanse.live.readmodel.explanation import TaskSummary
 from hanse.live.readmodel.projector import Projector
 from hanse.live.readmodel.schema import open_writer
-from hanse.live.readmodel.task_counts import summary
+from hanse.live.readmodel.task_counts import count_tasks
 from hanse.model.effects import Effect
 from hanse.model.events import Event
 from hanse.model.ids import JobId
 
-Batch = Sequence[tuple[int, Event, list[Effect]]]
+EventBatch = Sequence[tuple[int, Event, list[Effect]]]
 """Journal position, event, and the broker's effects; in journal order."""
 
 
-class Reads:
+class ReadModel:
     """Read model. One thread may call ``apply``; any thread may call the queries."""
 
     def __init__(self, path: Path, broker: str, *, kept_jobs_max: int = 100_000) -> None:
@@ -37,19 +45,19 @@ class Reads:
         self.path = path
         self.broker = broker
         self.kept_jobs_max = kept_jobs_max
-        self._base, _ = open_writer(path, broker)
+        self._db, _ = open_writer(path, broker)
         self._projector: Projector | None
         try:
-            self._projector, self.applied = sqlite_writer.load(self._base, broker)
+            self._projector, self.applied = sqlite_writer.load_projector(self._db, broker)
             self._commit(self._projector, self.applied)
         except BaseException:
-            self._base.close()
+            self._db.close()
             raise
-        self._pool = Pool(path)
+        self._pool = ConnectionPool(path)
 
     # --- writing -------------------------------------------------------------------------------------------
 
-    def apply(self, batch: Batch, wall: int) -> None:
+    def apply(self, batch: EventBatch, wall: int) -> None:
         """Apply events in journal order, all or none; events at or below ``applied`` are skipped.
 
         ``wall``: wall-clock time in unix microseconds. After an error the file is unchanged, and the same
@@ -57,51 +65,51 @@ class Reads:
         """
         projector = self._projector
         if projector is None:
-            projector, self.applied = sqlite_writer.load(self._base, self.broker)
+            projector, self.applied = sqlite_writer.load_projector(self._db, self.broker)
         self._projector = None  # after a failure, its state is ahead of the file
         applied = self.applied
-        for position, event, commands in batch:
+        for position, event, effects in batch:
             if position > applied:
-                projector.take(position, event, commands)
+                projector.apply(position, event, effects)
                 applied = position
         if applied > self.applied:
-            projector.times.told(wall)
+            projector.clock.observe_wall_time(wall)
             self._commit(projector, applied)
             self.applied = applied
         self._projector = projector
 
-    def begin(self, state: bytes, position: int, clusters: tuple[str, ...]) -> None:
+    def reset_to_state(self, state: bytes, position: int, clusters: tuple[str, ...]) -> None:
         """Rebuild the file from a broker's dumped state after ``position``, if the journal has nothing older.
 
         ``clusters``: clusters of the broker's configuration. ``bootstrap`` lists the data that is lost.
         """
         self._projector = None
-        projector = from_state(self.broker, state, position, clusters)
-        self._commit(projector, position, anew=True)
+        projector = projector_from_state(self.broker, state, position, clusters)
+        self._commit(projector, position, replace=True)
         self._projector, self.applied = projector, position
 
-    def _commit(self, projector: Projector, applied: int, anew: bool = False) -> None:
-        base = self._base
-        base.execute("BEGIN IMMEDIATE")
+    def _commit(self, projector: Projector, applied: int, replace: bool = False) -> None:
+        db = self._db
+        db.execute("BEGIN IMMEDIATE")
         try:
-            if anew:
-                sqlite_writer.clear(base)
-            sqlite_writer.write(base, projector, applied, self.kept_jobs_max)
-            base.execute("COMMIT")
+            if replace:
+                sqlite_writer.clear_tables(db)
+            sqlite_writer.write(db, projector, applied, self.kept_jobs_max)
+            db.execute("COMMIT")
         except BaseException:
-            if base.in_transaction:
-                base.execute("ROLLBACK")
+            if db.in_transaction:
+                db.execute("ROLLBACK")
             raise
 
     def close(self) -> None:
         """Close the file, and mark it as closed so that the next opening skips the check."""
         self._pool.close()
         try:
-            self._base.execute("UPDATE meta SET shut = 1")
+            self._db.execute("UPDATE meta SET shut = 1")
         except sqlite3.Error:  # a full disk or a damaged file: it is checked at the next opening
             pass
         finally:
-            self._base.close()
+            self._db.close()
 
     # --- queries -------------------------------------------------------------------------------------------
 
@@ -110,65 +118,65 @@ class Reads:
         limit: int = 50, after: str | None = None,
     ) -> list[JobRow]:  # fmt: skip
         """List matching jobs, newest first. ``after``: ``cursor`` or id of the last row seen."""
-        with self._pool.reading() as base:
-            return queries.jobs(base, state, tenant, name, limit, after)
+        with self._pool.read_transaction() as db:
+            return queries.jobs(db, state, tenant, name, limit, after)
 
     def job(self, job: JobId) -> JobDetail | None:
         """Return one job; None if it is unknown."""
-        with self._pool.reading() as base:
-            return queries.job(base, job)
+        with self._pool.read_transaction() as db:
+            return queries.job(db, job)
 
     def tasks(
         self, job: JobId, *, state: str | None = None, limit: int = 50, after: int | None = None
     ) -> list[TaskRow]:
         """List a job's tasks by index. ``after``: last index seen."""
-        with self._pool.reading() as base:
-            return queries.tasks(base, job, state, limit, after)
+        with self._pool.read_transaction() as db:
+            return queries.tasks(db, job, state, limit, after)
 
-    def summary(self, job: JobId) -> TaskSummary:
+    def task_summary(self, job: JobId) -> TaskSummary:
         """Count a job's tasks by place and end, for ``explain``."""
-        with self._pool.reading() as base:
-            return summary(base, job)
+        with self._pool.read_transaction() as db:
+            return count_tasks(db, job)
 
     def decisions(self, job: JobId, limit: int = 50) -> list[DecisionRow]:
         """List the latest decisions about a job, oldest first."""
-        with self._pool.reading() as base:
-            return queries.decisions(base, job, limit)
+        with self._pool.read_transaction() as db:
+            return queries.decisions(db, job, limit)
 
     def decisions_after(self, job: JobId, after: int, limit: int = 50) -> list[DecisionRow]:
         """List the decisions about a job after a serial, oldest first."""
-        with self._pool.reading() as base:
-            return queries.decisions_after(base, job, after, limit)
+        with self._pool.read_transaction() as db:
+            return queries.decisions_after(db, job, after, limit)
 
-    def happened(self, after: int, limit: int, since_kept: bool = False) -> Happened:
+    def events_after(self, after: int, limit: int, from_oldest: bool = False) -> EventPage:
         """List all changes and decisions after a serial, in order; see ``event_log``."""
-        with self._pool.reading() as base:
-            return happened(base, after, limit, since_kept)
+        with self._pool.read_transaction() as db:
+            return events_after(db, after, limit, from_oldest)
 
-    def running_on(
+    def running_tasks(
         self, cluster: str | None = None, node: int | None = None, limit: int = 1_000
-    ) -> list[Running]:
+    ) -> list[RunningTaskRow]:
         """List running tasks of the jobs that this broker has owned, in all clusters or in one place."""
-        with self._pool.reading() as base:
-            return queries.running_on(base, cluster, node, limit)
+        with self._pool.read_transaction() as db:
+            return queries.running_tasks(db, cluster, node, limit)
 
-    def counts(self) -> list[Totals]:
+    def tenant_totals(self) -> list[TenantTotals]:
         """Count the jobs that this broker owns and their tasks, by tenant and state."""
-        with self._pool.reading() as base:
-            return queries.counts(base, self.broker)
+        with self._pool.read_transaction() as db:
+            return queries.tenant_totals(db, self.broker)
 
     def durations(self, job_name: str, tenant: str, group: str) -> list[int]:
         """List measured run times (microseconds) of succeeded tasks, oldest first; empty: none known."""
-        with self._pool.reading() as base:
-            return queries.durations(base, job_name, tenant, group)
+        with self._pool.read_transaction() as db:
+            return queries.durations(db, job_name, tenant, group)
 
-    def changes_since(self, serial: int, limit: int = 1_000) -> list[Change]:
+    def changes_since(self, serial: int, limit: int = 1_000) -> list[JobStateChange]:
         """List job state changes with a higher serial, in order. The list is complete if ``serial`` is at
         least ``oldest_change() - 1``, or if it is 0 and nothing was dropped yet."""
-        with self._pool.reading() as base:
-            return queries.changes_since(base, serial, limit)
+        with self._pool.read_transaction() as db:
+            return queries.changes_since(db, serial, limit)
 
-    def changes_kept_from(self) -> int:
+    def oldest_change(self) -> int:
         """Return the serial of the oldest change on record; 0: none."""
-        with self._pool.reading() as base:
-            return queries.changes_kept_from(base)
+        with self._pool.read_transaction() as db:
+            return queries.oldest_change(db)

@@ -12,7 +12,7 @@ from typing import Final
 
 VERSION: Final = 1
 """Version of the tables. A file with another version is set aside and rebuilt."""
-ASIDE: Final = ".aside"
+ASIDE_SUFFIX: Final = ".aside"
 """Suffix of a file that was set aside; the next one replaces it."""
 
 _LOG: Final = logging.getLogger(__name__)
@@ -47,9 +47,9 @@ CREATE TABLE durations (tenant TEXT NOT NULL, name TEXT NOT NULL, part TEXT NOT 
     ran BLOB NOT NULL, PRIMARY KEY (tenant, name, part)) WITHOUT ROWID;
 CREATE INDEX durations_oldest ON durations (serial);
 """
-_SINCE: Final = "CREATE INDEX IF NOT EXISTS decisions_serial ON decisions (serial)"
+_ADDED_INDEX: Final = "CREATE INDEX IF NOT EXISTS decisions_serial ON decisions (serial)"
 """Index that an older file of this version may lack."""
-CONTENT: Final = ("jobs", "specs", "tasks", "lots", "decisions", "changes", "durations")
+CONTENT_TABLES: Final = ("jobs", "specs", "tasks", "lots", "decisions", "changes", "durations")
 """Tables that are built from the journal."""
 
 
@@ -71,12 +71,12 @@ def open_writer(path: Path, broker: str) -> tuple[sqlite3.Connection, bool]:
         except sqlite3.DatabaseError as error:
             _set_aside(path, str(error))
         else:
-            why = _objection(connection, broker)
-            if not why:
-                connection.execute(_SINCE)
+            reason = _find_objection(connection, broker)
+            if not reason:
+                connection.execute(_ADDED_INDEX)
                 return connection, False
             connection.close()
-            _set_aside(path, why)
+            _set_aside(path, reason)
     connection = connect(path)
     try:
         connection.execute("BEGIN IMMEDIATE")
@@ -91,7 +91,7 @@ def open_writer(path: Path, broker: str) -> tuple[sqlite3.Connection, bool]:
     return connection, True
 
 
-def _objection(connection: sqlite3.Connection, broker: str) -> str:
+def _find_objection(connection: sqlite3.Connection, broker: str) -> str:
     """Return the reason why a file is unusable; empty if it is usable."""
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -111,9 +111,9 @@ def _objection(connection: sqlite3.Connection, broker: str) -> str:
     return ""
 
 
-def _set_aside(path: Path, why: str) -> None:
-    aside = path.with_name(path.name + ASIDE)
-    _LOG.warning("the read model %s is rebuilt (the old file is kept as %s): %s", path, aside.name, why)
+def _set_aside(path: Path, reason: str) -> None:
+    aside = path.with_name(path.name + ASIDE_SUFFIX)
+    _LOG.warning("the read model %s is rebuilt (the old file is kept as %s): %s", path, aside.name, reason)
     for ending in ("-wal", "-shm", ""):
         part, kept = path.with_name(path.name + ending), aside.with_name(aside.name + ending)
         if part.exists():
@@ -122,13 +122,13 @@ def _set_aside(path: Path, why: str) -> None:
             kept.unlink(missing_ok=True)
 
 
-def content(path: Path) -> dict[str, list[tuple[object, ...]]]:
+def dump_content(path: Path) -> dict[str, list[tuple[object, ...]]]:
     """Read all rows of all tables that are built from the journal, sorted, for comparisons."""
     connection = connect(path)
     try:
         return {
             table: sorted(connection.execute(f"SELECT * FROM {table}").fetchall(), key=repr)  # noqa: S608 - constant names
-            for table in CONTENT
+            for table in CONTENT_TABLES
         }
     finally:
         connection.close()

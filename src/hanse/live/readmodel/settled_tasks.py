@@ -11,28 +11,28 @@ from hanse.model.messages import Outcome
 if TYPE_CHECKING:
     from hanse.live.readmodel.projector import Projector
 
-ENDS: Final = {Outcome.SUCCEEDED: SUCCEEDED, Outcome.FAILED: FAILED, Outcome.CANCELLED: CANCELLED}
+STATE_OF_OUTCOME: Final = {Outcome.SUCCEEDED: SUCCEEDED, Outcome.FAILED: FAILED, Outcome.CANCELLED: CANCELLED}
 _INDEX: Final = TASKS_PER_JOB_MAX - 1
 
 
-def task_settled(projector: "Projector", command: TaskSettled) -> None:
+def on_task_settled(projector: "Projector", effect: TaskSettled) -> None:
     """Apply the published end of a task."""
-    job = projector.mine(JobId(command.task >> INDEX_BITS))
+    job = projector.find_owned(JobId(effect.task >> INDEX_BITS))
     if job is not None:
-        index, state = command.task & _INDEX, ENDS[command.outcome]
+        index, state = effect.task & _INDEX, STATE_OF_OUTCOME[effect.outcome]
         if job.state[index] != state:
-            projector.settle(job, index, state)
+            projector.settle_task(job, index, state)
 
 
-def tasks_settled(projector: "Projector", command: TasksSettled) -> None:
+def on_tasks_settled(projector: "Projector", effect: TasksSettled) -> None:
     """Apply the published ends of a run of neighbours. A run that is known, or gets no rows, costs as much as
     one task."""
-    job = projector.mine(JobId(command.task >> INDEX_BITS))
+    job = projector.find_owned(JobId(effect.task >> INDEX_BITS))
     if job is None:
         return
-    first, state = command.task & _INDEX, ENDS[command.outcome]
-    if job.end_stretch(first, first + command.count, state, command.attempt):
-        projector.touch(job)
+    first, state = effect.task & _INDEX, STATE_OF_OUTCOME[effect.outcome]
+    if job.end_run(first, first + effect.count, state, effect.attempt):
+        projector.mark_changed(job)
         return
-    for one in command.each():
-        task_settled(projector, one)
+    for settled in effect.expand():
+        on_task_settled(projector, settled)

@@ -14,20 +14,20 @@ from typing import Final
 import msgspec
 
 from hanse.core.broker.job_table import shape_of
-from hanse.live.readmodel.capacity_forecast import NEVER, Stage, futures
-from hanse.live.readmodel.cluster_facts import NEVER as UNFIT
-from hanse.live.readmodel.cluster_facts import ClusterFacts, Standing, Verdict, judge, listed
+from hanse.live.readmodel.capacity_forecast import NEVER, InitialState, simulate_starts
+from hanse.live.readmodel.cluster_facts import NEVER_FITS as UNFIT
+from hanse.live.readmodel.cluster_facts import ClusterFit, FitStatus, ObservedCluster, assess_fit, join_words
 from hanse.model.job import JobSpec
 from hanse.model.resources import Resources
 
 DRAWS: Final = 200
 """Number of draws of one estimate."""
 QUANTILES: Final = (10, 50, 90)
-SHUT: Final = (Standing.UNREACHABLE, Standing.DRAINING)
+CLOSED: Final = (FitStatus.UNREACHABLE, FitStatus.DRAINING)
 """Fits of clusters whose return cannot be predicted: an operator opens them, or they answer again."""
 
 
-class Occupant(msgspec.Struct, frozen=True):
+class RunningTaskFacts(msgspec.Struct, frozen=True):
     """Facts about a running task."""
 
     cluster: str
@@ -39,7 +39,7 @@ class Occupant(msgspec.Struct, frozen=True):
     """Measured run times of its kind, equally likely, in microseconds; empty: unknown."""
 
 
-class Ahead(msgspec.Struct, frozen=True):
+class QueuedTaskFacts(msgspec.Struct, frozen=True):
     """Facts about waiting tasks of one group that are served before the job."""
 
     spec: JobSpec
@@ -81,11 +81,11 @@ class Plan(msgspec.Struct, frozen=True):
     caveats: tuple[str, ...]
 
 
-def estimate(
+def estimate_start(
     spec: JobSpec,
-    facts: tuple[ClusterFacts, ...],
-    running: list[Occupant],
-    ahead: list[Ahead],
+    facts: tuple[ObservedCluster, ...],
+    running: list[RunningTaskFacts],
+    ahead: list[QueuedTaskFacts],
     durations: tuple[int, ...] = (),
     *,
     seed: int,
@@ -93,20 +93,20 @@ def estimate(
 ) -> Plan:
     """Estimate the start of ``spec`` if it were submitted now. ``durations``: run times of its tasks."""
     groups = [number for number, group in enumerate(spec.groups) if not group.needs]
-    verdicts = [judge(spec, groups[0], cluster) for cluster in facts]
+    verdicts = [assess_fit(spec, groups[0], cluster) for cluster in facts]
     caveats = _caveats(spec, ahead)
     if spec.after:
         unknown = "It waits for other jobs first; their ends are not estimated."
         starts: list[tuple[int, int]] = []
     else:
-        stage = Stage(facts)
-        for one in ahead:
-            stage.wait(one.spec, one.group, one.count, one.expected)
+        initial = InitialState(facts)
+        for queued in ahead:
+            initial.enqueue(queued.spec, queued.group, queued.count, queued.expected)
         for number in groups:
-            stage.wait(spec, number, spec.groups[number].count, durations, ours=True)
+            initial.enqueue(spec, number, spec.groups[number].count, durations, is_subject=True)
         tasks = [(task.cluster, task.node, task.size, task.elapsed, task.expected) for task in running]
-        starts = futures(stage, tasks, seed, draws)
-        unknown = _why_unknown(starts, running, ahead, verdicts)
+        starts = simulate_starts(initial, tasks, seed, draws)
+        unknown = _unknown_reason(starts, running, ahead, verdicts)
     scores = [sum(place == at for _, place in starts) for at in range(len(facts))]
     total = max(1, len(starts))
     order = sorted(range(len(facts)), key=lambda at: (-scores[at], -verdicts[at].slots, facts[at].name))
@@ -130,37 +130,42 @@ def _quantile(times: list[int], percent: int) -> int | None:
     return None if found == NEVER else found
 
 
-def _why_unknown(
-    starts: list[tuple[int, int]], running: list[Occupant], ahead: list[Ahead], verdicts: list[Verdict]
+def _unknown_reason(
+    starts: list[tuple[int, int]],
+    running: list[RunningTaskFacts],
+    ahead: list[QueuedTaskFacts],
+    verdicts: list[ClusterFit],
 ) -> str:
     if all(when < NEVER for when, _ in starts):
         return ""
-    able = [verdict for verdict in verdicts if verdict.standing not in UNFIT]
-    if able and all(verdict.standing in SHUT for verdict in able):
-        return f"In the current state it would not start: {listed([verdict.text for verdict in able])}."
-    mute = sum(not any(time > task.elapsed for time in task.expected) for task in running)
-    silent = sum(one.count for one in ahead if not one.expected)
-    if not mute and not silent:
+    possible = [verdict for verdict in verdicts if verdict.status not in UNFIT]
+    if possible and all(verdict.status in CLOSED for verdict in possible):
+        return (
+            f"In the current state it would not start: {join_words([verdict.text for verdict in possible])}."
+        )
+    unknown_running = sum(not any(time > task.elapsed for time in task.expected) for task in running)
+    unknown_ahead = sum(queued.count for queued in ahead if not queued.expected)
+    if not unknown_running and not unknown_ahead:
         return "In the current state it would not start: no cluster will have room for it."
     parts = []
-    if mute:
-        parts.append(f"{mute} running task{'s' * (mute != 1)}")
-    if silent:
-        parts.append(f"{silent} task{'s' * (silent != 1)} ahead of it")
+    if unknown_running:
+        parts.append(f"{unknown_running} running task{'s' * (unknown_running != 1)}")
+    if unknown_ahead:
+        parts.append(f"{unknown_ahead} task{'s' * (unknown_ahead != 1)} ahead of it")
     return f"It depends on ends that cannot be estimated: no usable run times of {' and '.join(parts)}."
 
 
-def _caveats(spec: JobSpec, ahead: list[Ahead]) -> tuple[str, ...]:
-    found = []
+def _caveats(spec: JobSpec, ahead: list[QueuedTaskFacts]) -> tuple[str, ...]:
+    caveats = []
     wishes = [wish for group in spec.groups for wish in group.affinity]
     if any(not (wish.apart and wish.label in spec.labels) for wish in wishes):
-        found.append("The places of other jobs' tasks, which its affinity refers to, are not considered.")
+        caveats.append("The places of other jobs' tasks, which its affinity refers to, are not considered.")
     if any(shape_of(spec, number, 0).is_single_per_cluster for number in range(len(spec.groups))):
-        found.append("The limit of one of its tasks per cluster is not considered.")
+        caveats.append("The limit of one of its tasks per cluster is not considered.")
     if any(part.ask_max is not None for part in spec.groups):
-        found.append("It is elastic; the estimate uses its smallest size.")
+        caveats.append("It is elastic; the estimate uses its smallest size.")
     if spec.priority > 0:
-        found.append("Work that it might preempt is not counted as free.")
-    if any(one.spec.gang for one in ahead):
-        found.append("Nodes held for gangs ahead of it are not considered.")
-    return tuple(found)
+        caveats.append("Work that it might preempt is not counted as free.")
+    if any(queued.spec.gang for queued in ahead):
+        caveats.append("Nodes held for gangs ahead of it are not considered.")
+    return tuple(caveats)

@@ -9,54 +9,54 @@ DurationKey = tuple[str, str, str]
 """Tenant, job name, group name."""
 
 
-class Sheet:
+class WriteBatch:
     """Collected rows. A task that starts and ends in one batch gets one row."""
 
     def __init__(self) -> None:
         self.tasks: list[TaskCells | None] = []
         """Rows of tasks in order; None: deleted."""
-        self._begun: dict[TaskId, int] = {}
+        self._started: dict[TaskId, int] = {}
         """Task that started in this batch -> index in ``tasks``."""
-        self.dirty: dict[JobId, LiveJob] = {}
+        self.dirty_jobs: dict[JobId, LiveJob] = {}
         self.decisions: list[tuple[int | str | bytes | None, ...]] = []
         self.changes: list[tuple[int, int, int, int]] = []
         self.durations: dict[DurationKey, list[int]] = {}
-        self.measured: dict[DurationKey, int] = {}
+        self.duration_serials: dict[DurationKey, int] = {}
         """For each key of ``durations``: serial of the latest one."""
-        self.wiped: dict[JobId, None] = {}
+        self.wiped_jobs: dict[JobId, None] = {}
         """Jobs that restart: the rows of their tasks in the file are deleted."""
-        self.removed: dict[JobId, None] = {}
+        self.removed_jobs: dict[JobId, None] = {}
         """Jobs to delete from the file."""
 
-    def start(self, task: TaskId, cells: TaskCells) -> None:
+    def start_task(self, task: TaskId, cells: TaskCells) -> None:
         """Add the start of an attempt."""
-        self._begun[task] = len(self.tasks)
+        self._started[task] = len(self.tasks)
         self.tasks.append(cells)
 
-    def end(self, task: TaskId, cells: TaskCells) -> None:
+    def end_task(self, task: TaskId, cells: TaskCells) -> None:
         """Add the end of an attempt, or of a task."""
-        at = self._begun.pop(task, None)
+        at = self._started.pop(task, None)
         if at is None:
             self.tasks.append(cells)
             return
-        begun = self.tasks[at]
-        if begun is not None and begun[2] == cells[2]:
-            self.tasks[at] = (*cells[:5], begun[5], begun[6], cells[7] or begun[7], *cells[8:])
+        started = self.tasks[at]
+        if started is not None and started[2] == cells[2]:
+            self.tasks[at] = (*cells[:5], started[5], started[6], cells[7] or started[7], *cells[8:])
         else:
             self.tasks.append(cells)
 
-    def wipe(self, job: JobId) -> None:
+    def wipe_job(self, job: JobId) -> None:
         """Delete all rows of a job's tasks, in this batch and in the file."""
-        self.wiped[job] = None
+        self.wiped_jobs[job] = None
         for at, cells in enumerate(self.tasks):
             if cells is not None and cells[0] == job:
                 self.tasks[at] = None
-        for task in [task for task in self._begun if task >> INDEX_BITS == job]:
-            del self._begun[task]
+        for task in [task for task in self._started if task >> INDEX_BITS == job]:
+            del self._started[task]
 
-    def remove(self, job: JobId) -> None:
+    def remove_job(self, job: JobId) -> None:
         """Delete a job, in this batch and in the file."""
-        self.wipe(job)
-        self.removed[job] = None
-        self.dirty.pop(job, None)
+        self.wipe_job(job)
+        self.removed_jobs[job] = None
+        self.dirty_jobs.pop(job, None)
         self.decisions = [cells for cells in self.decisions if cells[0] != job]

@@ -10,16 +10,16 @@ from typing import Any, Final
 import msgspec
 
 from hanse.live.rpc.frames import FRAME_BYTES_MAX
-from hanse.live.rpc.peer_permissions import Book
+from hanse.live.rpc.peer_permissions import AddressBook
 from hanse.security.credentials import Credentials
 from hanse.security.identity import Identity
 
-REFUSALS_KEPT: Final = 100
+REFUSALS_MAX: Final = 100
 """Refusals kept as texts; all are counted."""
 log: Final = logging.getLogger(__name__)
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class TransportBounds(msgspec.Struct, frozen=True):
     """Sizes, numbers and times (in seconds) of the transport."""
 
     frame_bytes: int = FRAME_BYTES_MAX
@@ -51,23 +51,23 @@ class Bounds(msgspec.Struct, frozen=True):
     """First pause before a peer is dialled again, from the start of one attempt to the next; it doubles up to
     ``redial_most``."""
     redial_most: float = 1.0
-    unheard_seconds: float = 3.0
+    silence_seconds: float = 3.0
     """A connection without acknowledgements for this long, although the kernel has retransmitted, is replaced
     by a new one."""
-    look_seconds: float = 0.5
+    silence_check_seconds: float = 0.5
     """Longest time between two checks for silence, while there is data to send."""
     close_seconds: float = 2.0
     """Time for a connection to send its last data."""
 
 
-class Office:
+class SharedTransportState:
     """State that the connections of one member share."""
 
     def __init__(
         self,
-        book: Book,
+        book: AddressBook,
         credentials: Credentials,
-        bounds: Bounds,
+        bounds: TransportBounds,
         counters: Counter[str],
         random: Random,
         clock: Callable[[], int],
@@ -79,46 +79,46 @@ class Office:
         self.random = random
         self.clock = clock
         """Wall clock in microseconds since 1970: certificates expire by it."""
-        self.heard: Callable[[Identity], None] = lambda _: None
+        self.on_peer_connected: Callable[[Identity], None] = lambda _: None
         """Called when a peer has opened a connection to us."""
-        self.refusals: deque[str] = deque(maxlen=REFUSALS_KEPT)
+        self.refusals: deque[str] = deque(maxlen=REFUSALS_MAX)
         """Latest refusals as texts, to explain the counters."""
-        self._foreign: set[Identity] = set()
+        self._incompatible: set[Identity] = set()
         """Peers without a common version when last connected; at most as many as the address book has."""
-        self._errands: dict[asyncio.Task[None], None] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
-    def refuse(self, reason: str, who: object = "", detail: str = "") -> None:
+    def record_refusal(self, reason: str, peer: object = "", detail: str = "") -> None:
         """Count a refusal, and keep its text."""
         self.counters[f"refused_{reason}"] += 1
-        self.refusals.append(f"{reason}: {who or 'unknown peer'}{': ' if detail else ''}{detail}")
+        self.refusals.append(f"{reason}: {peer or 'unknown peer'}{': ' if detail else ''}{detail}")
 
-    def understands(self, peer: Identity, problem: str) -> bool:
+    def check_version(self, peer: Identity, problem: str) -> bool:
         """Return True if a peer has a common version: no ``problem``. The peer is tried again and again, so
         the log names it once, until a version is common."""
         if not problem:
-            self._foreign.discard(peer)
+            self._incompatible.discard(peer)
             return True
-        self.refuse("version", peer, problem)
-        if peer not in self._foreign:
-            self._foreign.add(peer)
+        self.record_refusal("version", peer, problem)
+        if peer not in self._incompatible:
+            self._incompatible.add(peer)
             log.error("%s is refused: %s", peer, problem)
         return False
 
-    def errand(self, work: Coroutine[Any, Any, None]) -> None:
+    def start_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine in the background; its error goes to the loop's exception handler."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._errands[task] = None
-        task.add_done_callback(self._done)
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks[task] = None
+        task.add_done_callback(self._on_task_done)
 
-    def _done(self, task: "asyncio.Task[None]") -> None:
-        del self._errands[task]
+    def _on_task_done(self, task: "asyncio.Task[None]") -> None:
+        del self._tasks[task]
         if not task.cancelled() and (error := task.exception()) is not None:
             context = {"message": "a task of the transport failed", "exception": error, "task": task}
             task.get_loop().call_exception_handler(context)
 
-    async def finish(self) -> None:
+    async def cancel_tasks(self) -> None:
         """Cancel all background tasks."""
-        errands = list(self._errands)
-        for task in errands:
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*errands, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)

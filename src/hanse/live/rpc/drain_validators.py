@@ -1,6 +1,6 @@
 """Validator of the drains in a heartbeat."""
 
-from hanse.live.rpc.field_validators import NUMBER_MAX, is_name, within
+from hanse.live.rpc.field_validators import NUMBER_MAX, are_within, is_name
 from hanse.model.drains import DRAINED_NODES_REPORTED_MAX, DRAINS_REPORTED_MAX, Drain, reason_problem
 
 
@@ -14,7 +14,7 @@ def drains_problem(drains: tuple[Drain, ...]) -> str | None:
     ):
         return "too many drains"
     for drain in drains:
-        if not within((*drain.nodes, drain.at, drain.until), 0, NUMBER_MAX):
+        if not are_within((*drain.nodes, drain.at, drain.until), 0, NUMBER_MAX):
             return "a drain out of range"
         if (drain.requested_by and not is_name(drain.requested_by)) or reason_problem(
             drain.reason

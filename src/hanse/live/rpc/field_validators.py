@@ -50,11 +50,11 @@ JOB_MAX: Final = ((BROKER_NUMBER_MAX + 1) << SERIAL_BITS) - 1
 TASK_MIN: Final = JOB_MIN << INDEX_BITS
 TASK_MAX: Final = ((JOB_MAX + 1) << INDEX_BITS) - 1
 INDEX_MAX: Final = TASKS_PER_JOB_MAX - 1
-ESTATE_CHARACTERS_MAX: Final = 160
+SHARD_CHARACTERS_MAX: Final = 160
 """Length of ``broker#generation``."""
 GENERATION_DIGITS_MAX: Final = 18
 """Digits of the generation, so that it fits 64 bits."""
-ESTATES_JUDGED_MAX: Final = 4_096
+SHARD_NAMES_CACHED_MAX: Final = 4_096
 """Shard names whose result is cached: the same few come with every claim."""
 NOTE_CHARACTERS_MAX: Final = 4_096
 KEY_NUMBERS_MAX: Final = 16
@@ -64,11 +64,11 @@ COUNT_MAX: Final = 1 << 32
 CODE_MAX: Final = 1 << 32
 """Largest exit code, positive or negative."""
 
-TasksOf = Callable[[JobId], int | None]
+TaskCountOf = Callable[[JobId], int | None]
 """Returns the number of tasks of a job, or None for an unknown job."""
 
 
-def within(values: Sequence[int], least: int, most: int) -> bool:
+def are_within(values: Sequence[int], least: int, most: int) -> bool:
     """True if every number lies in a range."""
     return not values or (min(values) >= least and max(values) <= most)
 
@@ -78,12 +78,12 @@ def is_name(text: str) -> bool:
     return 0 < len(text) <= NAME_MAX and text.isprintable()
 
 
-@lru_cache(ESTATES_JUDGED_MAX)
-def is_estate(text: str) -> bool:
+@lru_cache(SHARD_NAMES_CACHED_MAX)
+def is_shard_name(text: str) -> bool:
     """True if this can name a shard: a broker and a generation."""
     founder, _, generation = text.rpartition("#")
     digits = generation.isascii() and generation.isdecimal() and len(generation) <= GENERATION_DIGITS_MAX
-    return digits and len(text) <= ESTATE_CHARACTERS_MAX and is_name(founder)
+    return digits and len(text) <= SHARD_CHARACTERS_MAX and is_name(founder)
 
 
 def are_names(texts: tuple[str, ...], most: int) -> bool:
@@ -91,9 +91,9 @@ def are_names(texts: tuple[str, ...], most: int) -> bool:
     return not texts or (len(texts) <= most and all(map(is_name, texts)))
 
 
-def are_estates(texts: tuple[str, ...], most: int) -> bool:
+def are_shard_names(texts: tuple[str, ...], most: int) -> bool:
     """True if these are at most so many names of shards."""
-    return len(texts) <= most and all(map(is_estate, texts))
+    return len(texts) <= most and all(map(is_shard_name, texts))
 
 
 def resources(amounts: Resources) -> str | None:
@@ -139,15 +139,15 @@ def shape(subject: Shape) -> str | None:
     ):
         problem = "invalid labels or clusters"
     if problem is None and subject.affinity:
-        wishes = subject.affinity
-        if len(wishes) > AFFINITIES_MAX or not all(is_name(wish.label) for wish in wishes):
+        affinities = subject.affinity
+        if len(affinities) > AFFINITIES_MAX or not all(is_name(affinity.label) for affinity in affinities):
             problem = "invalid affinities"
     if problem is None and subject.where is not None and constraint_problem(subject.where) is not None:
         problem = "an invalid condition"
     return problem
 
 
-def lot(subject: TaskBatch) -> str | None:
+def task_batch(subject: TaskBatch) -> str | None:
     """Check tasks of one group: parallel columns, no task twice, a size that the shape allows."""
     tasks, attempts, nodes = subject.tasks, subject.attempts, subject.nodes
     count = len(tasks)
@@ -158,9 +158,9 @@ def lot(subject: TaskBatch) -> str | None:
     else:
         fits = (
             len(frozenset(tasks)) == count
-            and within(tasks, 0, INDEX_MAX)
-            and within(attempts, 1, NUMBER_MAX)
-            and within(nodes, -1, NODES_MAX - 1)
+            and are_within(tasks, 0, INDEX_MAX)
+            and are_within(attempts, 1, NUMBER_MAX)
+            and are_within(nodes, -1, NODES_MAX - 1)
         )
     if not fits:
         return "a task, an attempt or a node out of range, or a task twice"
@@ -172,7 +172,7 @@ def lot(subject: TaskBatch) -> str | None:
         return "a job, a group or a lease out of range"
     template = subject.template
     if not (
-        is_estate(template.shard)
+        is_shard_name(template.shard)
         and len(template.payload) <= PAYLOAD_BYTES_MAX
         and 0 <= template.grace <= GRACE_MAX
         and (template.duration is None or 1 <= template.duration <= DEADLINE_MAX)
@@ -193,7 +193,7 @@ def _size(size: Resources, of: Shape) -> str | None:
 
 def is_key(key: QueueKey) -> bool:
     """True if this can be a queue key."""
-    return len(key) <= KEY_NUMBERS_MAX and within(key, -NUMBER_MAX, NUMBER_MAX)
+    return len(key) <= KEY_NUMBERS_MAX and are_within(key, -NUMBER_MAX, NUMBER_MAX)
 
 
 def demand(lines: tuple[DemandLine, ...], most: int) -> str | None:
@@ -213,7 +213,7 @@ def demand(lines: tuple[DemandLine, ...], most: int) -> str | None:
     return None
 
 
-def pairs(entries: tuple[tuple[int, int], ...], known: TasksOf | None) -> str | None:
+def attempts(entries: tuple[tuple[int, int], ...], known: TaskCountOf | None) -> str | None:
     """Check tasks with attempts."""
     for task, attempt in entries:
         if not (TASK_MIN <= task <= TASK_MAX and 0 <= attempt <= NUMBER_MAX):
@@ -232,7 +232,7 @@ def withheld(entries: tuple[WithheldCapacity, ...], nodes: int) -> str | None:
     return None
 
 
-def ends(entries: tuple[AttemptEnd, ...], known: TasksOf | None) -> str | None:
+def ends(entries: tuple[AttemptEnd, ...], known: TaskCountOf | None) -> str | None:
     """Check ends of attempts."""
     for end in entries:
         if not (
@@ -246,12 +246,12 @@ def ends(entries: tuple[AttemptEnd, ...], known: TasksOf | None) -> str | None:
         if len(end.note) > NOTE_CHARACTERS_MAX:
             return "a note that is too long"
         usage = end.usage
-        if usage is not None and not within((usage.cpu, usage.memory, usage.run_time), 0, NUMBER_MAX):
+        if usage is not None and not are_within((usage.cpu, usage.memory, usage.run_time), 0, NUMBER_MAX):
             return "a usage out of range"
     return task_indices([end.task for end in entries], known) if known is not None and entries else None
 
 
-def task_indices(tasks: Sequence[int], known: TasksOf | None) -> str | None:
+def task_indices(tasks: Sequence[int], known: TaskCountOf | None) -> str | None:
     """Check that tasks of known jobs have an index below the job's number of tasks."""
     if known is not None:
         for task in tasks:
@@ -265,7 +265,7 @@ def columns(tasks: tuple[int, ...], attempts: tuple[int, ...]) -> str | None:
     """Check tasks and their attempts as columns."""
     if len(tasks) != len(attempts):
         return "columns of different lengths"
-    if not within(tasks, TASK_MIN, TASK_MAX) or not within(attempts, 0, NUMBER_MAX):
+    if not are_within(tasks, TASK_MIN, TASK_MAX) or not are_within(attempts, 0, NUMBER_MAX):
         return "a task or an attempt out of range"
     return None
 
@@ -279,7 +279,7 @@ def starts(entries: tuple[StartTask, ...], nodes: frozenset[int] | None) -> str 
             return "a task or an attempt out of range"
         if not (0 <= entry.node < NODES_MAX if nodes is None else entry.node in nodes):
             return "a node of another runner"
-        if not is_estate(entry.shard) or len(entry.payload) > PAYLOAD_BYTES_MAX:
+        if not is_shard_name(entry.shard) or len(entry.payload) > PAYLOAD_BYTES_MAX:
             return "an invalid shard or payload"
         problem = resources(entry.size)
         if problem is not None:

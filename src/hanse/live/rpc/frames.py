@@ -18,24 +18,24 @@ FRAME_BYTES_MAX: Final = 16 << 20
 ENVELOPES_MAX: Final = 4_096
 """Envelopes in one frame."""
 
-FRAME_BYTES_USUAL: Final = 256 << 10
+FRAME_BYTES_TARGET: Final = 256 << 10
 """Size at which a frame is closed and sent, so that its receiver does not wait long."""
-_ARRAY: Final = 0xDD
-_ARRAY_BYTES: Final = 5
+_ARRAY_HEAD: Final = 0xDD
+_ARRAY_HEAD_BYTES: Final = 5
 
 _encode_into: Final = msgspec.msgpack.Encoder().encode_into
 _decoder: Final = msgspec.msgpack.Decoder(list[Envelope])
 
 
-def take_frame(outbox: deque[Envelope], limit: int = FRAME_BYTES_MAX) -> tuple[bytearray | None, int]:
+def pop_frame(outbox: deque[Envelope], limit: int = FRAME_BYTES_MAX) -> tuple[bytearray | None, int]:
     """Take one frame's envelopes from the head of an outbox; return the frame and their number.
 
     The frame is None, and one envelope is taken, if the first fits into no frame. The outbox is not empty.
     """
-    frame = bytearray(HEADER_BYTES + _ARRAY_BYTES)
+    frame = bytearray(HEADER_BYTES + _ARRAY_HEAD_BYTES)
     most = HEADER_BYTES + limit
     count = 0
-    while outbox and count < ENVELOPES_MAX and len(frame) < FRAME_BYTES_USUAL:
+    while outbox and count < ENVELOPES_MAX and len(frame) < FRAME_BYTES_TARGET:
         before = len(frame)
         _encode_into(outbox[0], frame, -1)
         if len(frame) > most:
@@ -47,14 +47,14 @@ def take_frame(outbox: deque[Envelope], limit: int = FRAME_BYTES_MAX) -> tuple[b
         outbox.popleft()
         count += 1
     frame[:HEADER_BYTES] = (len(frame) - HEADER_BYTES).to_bytes(HEADER_BYTES, "big")
-    frame[HEADER_BYTES] = _ARRAY
-    frame[HEADER_BYTES + 1 : HEADER_BYTES + _ARRAY_BYTES] = count.to_bytes(4, "big")
+    frame[HEADER_BYTES] = _ARRAY_HEAD
+    frame[HEADER_BYTES + 1 : HEADER_BYTES + _ARRAY_HEAD_BYTES] = count.to_bytes(4, "big")
     return frame, count
 
 
-def decode(content: bytes | bytearray | memoryview) -> list[Envelope] | str:
+def decode_frame(content: bytes | bytearray | memoryview) -> list[Envelope] | str:
     """Return the envelopes of a frame's content, or the reason of a refusal. No input raises."""
-    count = _count(content)
+    count = _array_length(content)
     if count is None:
         return "undecodable"
     if count > ENVELOPES_MAX:
@@ -65,7 +65,7 @@ def decode(content: bytes | bytearray | memoryview) -> list[Envelope] | str:
         return "undecodable"
 
 
-def _count(content: bytes | bytearray | memoryview) -> int | None:
+def _array_length(content: bytes | bytearray | memoryview) -> int | None:
     """Return the length that the leading array states; None if there is no array."""
     first = content[0] if len(content) else 0
     if 0x90 <= first <= 0x9F:

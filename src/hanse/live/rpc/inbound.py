@@ -14,15 +14,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, cast
 
-from hanse.live.rpc.bounds import Office
-from hanse.live.rpc.frames import HEADER_BYTES, decode
-from hanse.live.rpc.socket_options import watch_over
-from hanse.live.rpc.validation import vet_frame
-from hanse.live.rpc.validation_context import Limits
+from hanse.live.rpc.bounds import SharedTransportState
+from hanse.live.rpc.frames import HEADER_BYTES, decode_frame
+from hanse.live.rpc.socket_options import set_keepalive
+from hanse.live.rpc.validation import validate_frame
+from hanse.live.rpc.validation_context import ValidationContext
 from hanse.live.rpc.wire_version import server_context, version_problem
 from hanse.model.ids import SECOND
 from hanse.model.messages import Envelope
-from hanse.security.identity import Identity, identity_of
+from hanse.security.identity import Identity, peer_identity
 
 BACKLOG: Final = 128
 """Connections that the kernel keeps until they are accepted."""
@@ -30,22 +30,22 @@ ACCEPT_RETRY_SECONDS: Final = 1.0
 """Seconds to wait when the process has no file descriptor left; no event reports a free one."""
 
 
-class Inlet(asyncio.Protocol):
+class InboundConnection(asyncio.Protocol):
     """Connection that a peer has opened."""
 
-    def __init__(self, gate: "Gate", host: str = "") -> None:
+    def __init__(self, listener: "Listener", host: str = "") -> None:
         self.identity: Identity | None = None
         self.host = host
         """Address of the peer."""
-        self.shaken = False
+        self.handshake_done = False
         """True after the handshake."""
-        self._gate = gate
-        self._office = gate.office
+        self._listener = listener
+        self._shared = listener.shared
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
-        self._stall: asyncio.TimerHandle | None = None
-        self._expiry: asyncio.TimerHandle | None = None
-        self._over = False
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self._expiry_timer: asyncio.TimerHandle | None = None
+        self._ended = False
         self.closed = asyncio.get_running_loop().create_future()
         """Done when the connection is closed."""
 
@@ -54,45 +54,45 @@ class Inlet(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Check the peer's identity and version after the handshake."""
         self._transport = cast(asyncio.Transport, transport)
-        self._gate.arrived(self)
+        self._listener.on_handshake_done(self)
         peer = transport.get_extra_info("ssl_object")
-        identity = identity_of(peer)
-        reason = self._stranger(identity)
+        identity = peer_identity(peer)
+        reason = self._identity_problem(identity)
         if reason or identity is None:
             self.refuse(reason, str(identity or "a certificate without an identity"))
             return
         self.identity = identity
-        if not self._office.understands(identity, version_problem(peer)):
+        if not self._shared.check_version(identity, version_problem(peer)):
             self.abort()
             return
-        left = ssl.cert_time_to_seconds(str(peer.getpeercert()["notAfter"])) - self._office.clock() / SECOND
+        left = ssl.cert_time_to_seconds(str(peer.getpeercert()["notAfter"])) - self._shared.clock() / SECOND
         loop = asyncio.get_running_loop()
-        self._expiry = loop.call_later(max(0.0, left), self.refuse, "expired")
-        self._gate.admit(self)
+        self._expiry_timer = loop.call_later(max(0.0, left), self.refuse, "expired")
+        self._listener.admit(self)
 
-    def _stranger(self, identity: Identity | None) -> str:
+    def _identity_problem(self, identity: Identity | None) -> str:
         """Return why the holder of a valid certificate may not connect; empty if it may."""
-        book = self._office.book
+        book = self._shared.book
         if identity is None:
             return "foreign"
         if identity.league != book.own.league:
             return "league"
-        if not identity.role.member:
+        if not identity.role.is_member:
             return "role"
         return "" if identity in book.addresses and identity != book.own else "unknown"
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Count tampering, and remove the connection."""
-        if isinstance(exc, ssl.SSLError) and not self._over:
-            self._office.refuse("tampered", self.identity, str(exc))
+        if isinstance(exc, ssl.SSLError) and not self._ended:
+            self._shared.record_refusal("tampered", self.identity, str(exc))
         self._end()
-        self._gate.forget(self)
+        self._listener.remove(self)
         if not self.closed.done():
             self.closed.set_result(None)
 
     def refuse(self, reason: str, detail: str = "") -> None:
         """Count a refusal, and end the connection."""
-        self._office.refuse(reason, self.identity, detail)
+        self._shared.record_refusal(reason, self.identity, detail)
         self.abort()
 
     def abort(self) -> None:
@@ -102,48 +102,48 @@ class Inlet(asyncio.Protocol):
             self._transport.abort()
 
     def _end(self) -> None:
-        self._over = True
+        self._ended = True
         self._buffer.clear()
-        for timer in (self._stall, self._expiry):
+        for timer in (self._stall_timer, self._expiry_timer):
             if timer is not None:
                 timer.cancel()
-        self._stall = self._expiry = None
+        self._stall_timer = self._expiry_timer = None
 
-    def hush(self, quiet: bool) -> None:
+    def set_paused(self, paused: bool) -> None:
         """Pause or resume reading from the network."""
-        if self._transport is not None and not self._over:
-            (self._transport.pause_reading if quiet else self._transport.resume_reading)()
+        if self._transport is not None and not self._ended:
+            (self._transport.pause_reading if paused else self._transport.resume_reading)()
 
     # --- frames --------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         """Deliver whole frames, and keep the beginning of the next."""
-        if self._over:
+        if self._ended:
             return
         buffer = self._buffer
         chunk: bytes | bytearray = data
         if buffer:
             buffer += data
             chunk = buffer
-        at = self._frames(chunk)
+        at = self._deliver_frames(chunk)
         if at < 0:
             return
         if chunk is buffer:
             del buffer[:at]
         elif at < len(data):
             buffer += data[at:]
-        if self._stall is not None and (at or not buffer):
-            self._stall.cancel()
-            self._stall = None
-        if buffer and self._stall is None:
+        if self._stall_timer is not None and (at or not buffer):
+            self._stall_timer.cancel()
+            self._stall_timer = None
+        if buffer and self._stall_timer is None:
             loop = asyncio.get_running_loop()
-            self._stall = loop.call_later(self._office.bounds.frame_seconds, self.refuse, "stalled")
+            self._stall_timer = loop.call_later(self._shared.bounds.frame_seconds, self.refuse, "stalled")
 
-    def _frames(self, chunk: bytes | bytearray) -> int:
+    def _deliver_frames(self, chunk: bytes | bytearray) -> int:
         """Deliver the whole frames at the beginning of a chunk; return their length in bytes, or -1 if the
         connection has ended."""
         at, size = 0, len(chunk)
-        most = self._office.bounds.frame_bytes
+        most = self._shared.bounds.frame_bytes
         while size - at >= HEADER_BYTES:
             begin = at + HEADER_BYTES
             length = int.from_bytes(chunk[at:begin], "big")
@@ -153,76 +153,76 @@ class Inlet(asyncio.Protocol):
             if size - begin < length:
                 break
             with memoryview(chunk) as whole, whole[begin : begin + length] as content:
-                envelopes = decode(content)
-            if not self._take(envelopes, HEADER_BYTES + length):
+                envelopes = decode_frame(content)
+            if not self._deliver_frame(envelopes, HEADER_BYTES + length):
                 return -1
             at = begin + length
         return at
 
-    def _take(self, envelopes: list[Envelope] | str, size: int) -> bool:
+    def _deliver_frame(self, envelopes: list[Envelope] | str, size: int) -> bool:
         """Check and deliver a frame of ``size`` bytes; return True if the connection goes on."""
         if isinstance(envelopes, str):
             self.refuse(envelopes)
             return False
-        sender, may_say = self.identity, self._office.book.may_say
+        sender, allowed_messages = self.identity, self._shared.book.allowed_messages
         assert sender is not None, "frames are read from admitted peers"
         for envelope in envelopes:
-            allowed = may_say(sender, envelope.source, envelope.target)
+            allowed = allowed_messages(sender, envelope.source, envelope.target)
             if isinstance(allowed, str):
                 self.refuse(allowed, f"from {envelope.source[:64]!r} to {envelope.target[:64]!r}")
                 return False
             if type(envelope.body) not in allowed:
                 self.refuse("body", f"{type(envelope.body).__name__} from {envelope.source}")
                 return False
-        good, stale, reason = vet_frame(envelopes, self._gate.limits_of)
+        good, stale, reason = validate_frame(envelopes, self._listener.context_of)
         if reason:
             self.refuse("vetting", reason)
             return False
-        counters = self._office.counters
+        counters = self._shared.counters
         counters["received"] += len(good)
         counters["frames_received"] += 1
         counters["bytes_received"] += size
         if stale:
             counters["refused_stale"] += stale
         if good:
-            self._gate.deliver(good)
-        return not self._over
+            self._listener.deliver(good)
+        return not self._ended
 
 
-class Gate:
+class Listener:
     """Listener that accepts connections, bounds their number, and delivers their envelopes."""
 
     def __init__(
         self,
-        office: Office,
-        limits: Callable[[str], Limits],
+        shared: SharedTransportState,
+        context_of: Callable[[str], ValidationContext],
         deliver: Callable[[list[Envelope]], None],
     ) -> None:
-        self.office = office
-        self.limits_of = limits
+        self.shared = shared
+        self.context_of = context_of
         self.deliver = deliver
-        self.context: ssl.SSLContext | None = None
-        self.open: dict[Inlet, None] = {}
+        self.ssl_context: ssl.SSLContext | None = None
+        self.connections: dict[InboundConnection, None] = {}
         """Open connections, admitted or not."""
-        self.inlets: dict[Inlet, None] = {}
+        self.admitted: dict[InboundConnection, None] = {}
         """Admitted connections, oldest first."""
         self._sockets: list[socket.socket] = []
-        self._shaking: Counter[str] = Counter()
+        self._handshakes: Counter[str] = Counter()
         """Handshakes under way, by host."""
-        self._accepted: dict[socket.socket, None] = {}
+        self._accepted_sockets: dict[socket.socket, None] = {}
         """Accepted sockets whose handshake has not begun."""
-        self._hushed = False
+        self._paused = False
 
     async def listen(self, host: str, port: int) -> int:
         """Listen on every address of a host; return the port (chosen if it was 0)."""
         loop = asyncio.get_running_loop()
-        self.context = server_context(self.office.credentials)
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, _, _, _, address in dict.fromkeys(found):
+        self.ssl_context = server_context(self.shared.credentials)
+        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, _, _, _, address in dict.fromkeys(addresses):
             bound = _bind(family, (address[0], port, *address[2:]))
             self._sockets.append(bound)
             port = bound.getsockname()[1]
-            self.office.errand(self._accept(bound))
+            self.shared.start_task(self._accept(bound))
         return port
 
     async def _accept(self, listening: socket.socket) -> None:
@@ -231,92 +231,92 @@ class Gate:
             try:
                 connection, address = await loop.sock_accept(listening)
             except OSError as error:
-                self.office.refuse("accept", detail=str(error))
+                self.shared.record_refusal("accept", detail=str(error))
                 await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                 continue
-            host, bounds, shaking = str(address[0]), self.office.bounds, self._shaking.total()
+            host, bounds, handshakes = str(address[0]), self.shared.bounds, self._handshakes.total()
             if (
-                shaking >= bounds.handshakes
-                or self._shaking[host] >= bounds.handshakes_per_host
-                or shaking + len(self.open) >= bounds.connections
+                handshakes >= bounds.handshakes
+                or self._handshakes[host] >= bounds.handshakes_per_host
+                or handshakes + len(self.connections) >= bounds.connections
             ):
-                self.office.refuse("crowded", host)
+                self.shared.record_refusal("crowded", host)
                 connection.close()
                 continue
-            self._shaking[host] += 1
-            self._accepted[connection] = None
-            self.office.errand(self._shake(connection, host))
+            self._handshakes[host] += 1
+            self._accepted_sockets[connection] = None
+            self.shared.start_task(self._handshake(connection, host))
 
-    async def _shake(self, connection: socket.socket, host: str) -> None:
+    async def _handshake(self, connection: socket.socket, host: str) -> None:
         """Do the handshake of a new connection."""
-        del self._accepted[connection]
-        inlet = Inlet(self, host)
-        watch_over(connection)
+        del self._accepted_sockets[connection]
+        inbound = InboundConnection(self, host)
+        set_keepalive(connection)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: inlet,
+                lambda: inbound,
                 connection,
-                ssl=self.context,
-                ssl_handshake_timeout=self.office.bounds.handshake_seconds,
-                ssl_shutdown_timeout=self.office.bounds.close_seconds,
+                ssl=self.ssl_context,
+                ssl_handshake_timeout=self.shared.bounds.handshake_seconds,
+                ssl_shutdown_timeout=self.shared.bounds.close_seconds,
             )
         except OSError as error:  # TLS errors are included
-            self.office.refuse(_handshake_reason(error), host, str(error))
+            self.shared.record_refusal(_handshake_reason(error), host, str(error))
         finally:
-            if not inlet.shaken:
-                self._shaken(host)
+            if not inbound.handshake_done:
+                self._end_handshake(host)
 
-    def arrived(self, inlet: Inlet) -> None:
+    def on_handshake_done(self, inbound: InboundConnection) -> None:
         """Count a connection as open after its handshake."""
-        inlet.shaken = True
-        self._shaken(inlet.host)
-        self.open[inlet] = None
+        inbound.handshake_done = True
+        self._end_handshake(inbound.host)
+        self.connections[inbound] = None
 
-    def _shaken(self, host: str) -> None:
-        self._shaking[host] -= 1
-        if self._shaking[host] <= 0:
-            del self._shaking[host]
+    def _end_handshake(self, host: str) -> None:
+        self._handshakes[host] -= 1
+        if self._handshakes[host] <= 0:
+            del self._handshakes[host]
 
-    def admit(self, inlet: Inlet) -> None:
+    def admit(self, inbound: InboundConnection) -> None:
         """Admit the connection of a known peer; close its oldest one if it has too many."""
-        self.office.counters["admitted"] += 1
-        self.inlets[inlet] = None
-        same = [other for other in self.inlets if other.identity == inlet.identity]
-        for oldest in same[: -self.office.bounds.connections_per_peer]:
+        self.shared.counters["admitted"] += 1
+        self.admitted[inbound] = None
+        same = [other for other in self.admitted if other.identity == inbound.identity]
+        for oldest in same[: -self.shared.bounds.connections_per_peer]:
             oldest.refuse("superseded")
-        if self._hushed:
-            inlet.hush(quiet=True)
-        if inlet.identity is not None:
-            self.office.heard(inlet.identity)
+        if self._paused:
+            inbound.set_paused(paused=True)
+        if inbound.identity is not None:
+            self.shared.on_peer_connected(inbound.identity)
 
-    def forget(self, inlet: Inlet) -> None:
+    def remove(self, inbound: InboundConnection) -> None:
         """Remove a closed connection."""
-        self.open.pop(inlet, None)
-        self.inlets.pop(inlet, None)
+        self.connections.pop(inbound, None)
+        self.admitted.pop(inbound, None)
 
-    def hush(self, quiet: bool) -> None:
+    def set_paused(self, paused: bool) -> None:
         """Pause or resume reading from all connections."""
-        if quiet != self._hushed:
-            self._hushed = quiet
-            for inlet in self.inlets:
-                inlet.hush(quiet)
+        if paused != self._paused:
+            self._paused = paused
+            for inbound in self.admitted:
+                inbound.set_paused(paused)
 
-    def review(self) -> None:
+    def drop_unknown(self) -> None:
         """Close connections of peers that are no longer in the address book."""
-        for inlet in list(self.inlets):
-            if inlet.identity not in self.office.book.addresses:
-                inlet.refuse("unknown")
+        for inbound in list(self.admitted):
+            if inbound.identity not in self.shared.book.addresses:
+                inbound.refuse("unknown")
 
     async def close(self) -> None:
         """Close all sockets and connections. The accepting tasks have ended before."""
-        for waiting in (*self._sockets, *self._accepted):
+        for waiting in (*self._sockets, *self._accepted_sockets):
             waiting.close()
         self._sockets.clear()
-        self._accepted.clear()
-        inlets = list(self.open)
-        for inlet in inlets:
-            inlet.abort()
-        await asyncio.gather(*(inlet.closed for inlet in inlets))
+        self._accepted_sockets.clear()
+        connections = list(self.connections)
+        for inbound in connections:
+            inbound.abort()
+        await asyncio.gather(*(inbound.closed for inbound in connections))
 
 
 def _bind(family: int, address: tuple[object, ...]) -> socket.socket:

@@ -18,7 +18,7 @@ from hanse.security.identity import Identity, Role
 
 _BROKER, _WARDEN, _RUNNER = Role.BROKER, Role.WARDEN, Role.RUNNER
 
-MAY_SAY: Final[dict[tuple[Role, Role], frozenset[type]]] = {
+ALLOWED_MESSAGES: Final[dict[tuple[Role, Role], frozenset[type]]] = {
     (_BROKER, _WARDEN): frozenset(
         (
             *(
@@ -74,12 +74,12 @@ class Peer(msgspec.Struct, frozen=True):
     """Role of the name, if not that of its identity: a runner inside its warden's daemon."""
 
     @property
-    def plays(self) -> Role:
+    def effective_role(self) -> Role:
         """Role of the name."""
         return self.role or self.identity.role
 
 
-class Book:
+class AddressBook:
     """Names that one member knows. It is immutable: another book replaces it."""
 
     def __init__(self, own: Identity, peers: Mapping[str, Peer]) -> None:
@@ -89,25 +89,25 @@ class Book:
         """Address of each identity; of several names of one identity, the first counts."""
         for peer in self.peers.values():
             self.addresses.setdefault(peer.identity, (peer.host, peer.port))
-        self._said: dict[tuple[Identity, str, str], frozenset[type] | str] = {}
+        self._allowed: dict[tuple[Identity, str, str], frozenset[type] | str] = {}
 
-    def may_say(self, sender: Identity, source: str, target: str) -> frozenset[type] | str:
+    def allowed_messages(self, sender: Identity, source: str, target: str) -> frozenset[type] | str:
         """Return the types that ``sender`` may send in the name ``source`` to ``target``, or why none.
 
         Results are cached: there are as many as pairs of names, because refused senders are disconnected.
         """
         key = (sender, source, target)
-        known = self._said.get(key)
+        known = self._allowed.get(key)
         if known is None:
-            known = self._judge(sender, source, target)
+            known = self._find_allowed(sender, source, target)
             if not isinstance(known, str):
-                self._said[key] = known
+                self._allowed[key] = known
         return known
 
-    def _judge(self, sender: Identity, source: str, target: str) -> frozenset[type] | str:
-        speaks, hears = self.peers.get(source), self.peers.get(target)
-        if speaks is None or speaks.identity != sender:
+    def _find_allowed(self, sender: Identity, source: str, target: str) -> frozenset[type] | str:
+        speaker, receiver = self.peers.get(source), self.peers.get(target)
+        if speaker is None or speaker.identity != sender:
             return "source"
-        if hears is None or hears.identity != self.own:
+        if receiver is None or receiver.identity != self.own:
             return "target"
-        return MAY_SAY.get((speaks.plays, hears.plays), _NOTHING)
+        return ALLOWED_MESSAGES.get((speaker.effective_role, receiver.effective_role), _NOTHING)

@@ -13,23 +13,23 @@ from typing import Final
 
 KEEPALIVE_SECONDS: Final = 15
 """Seconds until an idle connection is probed."""
-KEEPALIVE_EVERY: Final = 5
+KEEPALIVE_INTERVAL_SECONDS: Final = 5
 """Seconds between two probes."""
 KEEPALIVE_TRIES: Final = 3
 """Probes without an answer after which the connection is dead."""
-REPEATED_LEAST: Final = 3
+RETRANSMITS_MIN: Final = 3
 """Futile retransmissions after which silence means a cut: on a link that has suddenly become slow the kernel
 retransmits once or twice, too."""
 
 _INFO_BYTES: Final = 60
 """Bytes of the kernel's ``tcp_info``, up to and with the time since the last acknowledgement."""
-_REPEATED_AT: Final = 2
+_RETRANSMITS_OFFSET: Final = 2
 """Offset of the number of retransmissions of the oldest unacknowledged data without any progress."""
-_SILENT_AT: Final = 56
+_LAST_ACK_OFFSET: Final = 56
 """Offset of the milliseconds since the last acknowledgement."""
 
 
-async def reach(address: tuple[str, int], seconds: float) -> socket.socket:
+async def connect(address: tuple[str, int], seconds: float) -> socket.socket:
     """Connect to the first address of a peer that answers within so many seconds each.
 
     Raises ``OSError`` (a timeout is one) if none does.
@@ -54,7 +54,7 @@ async def reach(address: tuple[str, int], seconds: float) -> socket.socket:
     raise failure
 
 
-def watch_over(connection: socket.socket | None, write_seconds: float = 0.0) -> None:
+def set_keepalive(connection: socket.socket | None, write_seconds: float = 0.0) -> None:
     """Let the kernel detect a dead peer, where it can; with ``write_seconds``, also a peer that accepts no
     data for so long."""
     if connection is None:
@@ -63,7 +63,7 @@ def watch_over(connection: socket.socket | None, write_seconds: float = 0.0) -> 
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in (
             ("TCP_KEEPIDLE", KEEPALIVE_SECONDS),
-            ("TCP_KEEPINTVL", KEEPALIVE_EVERY),
+            ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_SECONDS),
             ("TCP_KEEPCNT", KEEPALIVE_TRIES),
             ("TCP_USER_TIMEOUT", int(write_seconds * 1_000)),
         ):
@@ -71,7 +71,7 @@ def watch_over(connection: socket.socket | None, write_seconds: float = 0.0) -> 
                 connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def unheard(connection: socket.socket | None, repeated: int, seconds: float) -> bool:
+def is_silent(connection: socket.socket | None, retransmits: int, seconds: float) -> bool:
     """Return True if sent data gets no answer: the kernel has retransmitted it so often and no
     acknowledgement has come for so long. A busy peer acknowledges, so it is never considered dead. Where the
     kernel cannot tell, the answer is False."""
@@ -83,9 +83,11 @@ def unheard(connection: socket.socket | None, repeated: int, seconds: float) -> 
         return False
     if len(info) < _INFO_BYTES:
         return False
-    silent = int.from_bytes(info[_SILENT_AT : _SILENT_AT + 4], "little" if _LITTLE else "big")
-    return info[_REPEATED_AT] >= repeated and silent >= seconds * 1_000
+    silent_milliseconds = int.from_bytes(
+        info[_LAST_ACK_OFFSET : _LAST_ACK_OFFSET + 4], "little" if _IS_LITTLE_ENDIAN else "big"
+    )
+    return info[_RETRANSMITS_OFFSET] >= retransmits and silent_milliseconds >= seconds * 1_000
 
 
-_LITTLE: Final = socket.htons(1) != 1
+_IS_LITTLE_ENDIAN: Final = socket.htons(1) != 1
 """True if this machine is little-endian."""

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from random import Random, SystemRandom
 
-from hanse.live.rpc.bounds import Bounds, Office
-from hanse.live.rpc.inbound import Gate
-from hanse.live.rpc.outbound import Outlet
-from hanse.live.rpc.peer_permissions import Book, Peer
-from hanse.live.rpc.validation_context import Limits
+from hanse.live.rpc.bounds import SharedTransportState, TransportBounds
+from hanse.live.rpc.inbound import Listener
+from hanse.live.rpc.outbound import PeerSender
+from hanse.live.rpc.peer_permissions import AddressBook, Peer
+from hanse.live.rpc.validation_context import ValidationContext
 from hanse.live.rpc.wire_version import server_context
 from hanse.model.messages import Envelope
 from hanse.security.credentials import Credentials
@@ -34,109 +34,110 @@ class Transport:
 
     def __init__(
         self, identity: Identity, credentials: Credentials, book: Mapping[str, Peer],
-        deliver: Callable[[list[Envelope]], None], *, limits: Mapping[str, Limits] | None = None,
-        bounds: Bounds | None = None, random: Random | None = None, clock: Callable[[], int] = wall_now,
+        deliver: Callable[[list[Envelope]], None], *, contexts: Mapping[str, ValidationContext] | None = None,
+        bounds: TransportBounds | None = None, random: Random | None = None, clock: Callable[[],
+        int] = wall_now,
     ) -> None:  # fmt: skip
         self.counters: Counter[str] = Counter()
         """Occurrences: ``sent``, ``received``, ``frames_...``, ``bytes_...``, ``admitted``, ``connected``,
         ``disconnected``, ``unreachable``, ``stalled``, ``redialled_unheard`` (no acknowledgements),
         ``redialled_heard`` (the peer had dialled us), ``dropped_<why>`` and ``refused_<why>``."""
         self._identity = identity
-        self._limits = dict(limits or {})
-        self._office = Office(
-            Book(identity, book),
+        self._contexts = dict(contexts or {})
+        self._shared = SharedTransportState(
+            AddressBook(identity, book),
             credentials,
-            bounds or Bounds(),
+            bounds or TransportBounds(),
             self.counters,
             random or SystemRandom(),
             clock,
         )
-        self._gate = Gate(self._office, self._limits_of, deliver)
-        self._outlets: dict[Identity, Outlet] = {}
-        self._office.heard = self._heard
-        self._retired: list[Outlet] = []
+        self._listener = Listener(self._shared, self._context_of, deliver)
+        self._senders: dict[Identity, PeerSender] = {}
+        self._shared.on_peer_connected = self._on_peer_connected
+        self._closing_senders: list[PeerSender] = []
         self._closed = False
 
     @property
     def refusals(self) -> tuple[str, ...]:
         """Latest refusals as texts."""
-        return tuple(self._office.refusals)
+        return tuple(self._shared.refusals)
 
     async def listen(self, host: str, port: int) -> int:
         """Listen; return the port, chosen if it was 0."""
-        return await self._gate.listen(host, port)
+        return await self._listener.listen(host, port)
 
     def send(self, envelope: Envelope) -> None:
         """Send an envelope to its target. Never blocks; an envelope that cannot be sent is dropped and
         counted."""
-        peer = self._office.book.peers.get(envelope.target)
+        peer = self._shared.book.peers.get(envelope.target)
         if self._closed or peer is None or peer.identity == self._identity:
             self.counters["dropped_closed" if self._closed else "dropped_unknown"] += 1
             return
-        outlet = self._outlets.get(peer.identity)
-        if outlet is None:
-            address = self._office.book.addresses[peer.identity]
-            outlet = self._outlets[peer.identity] = Outlet(self._office, peer.identity, address)
-        outlet.send(envelope)
+        sender = self._senders.get(peer.identity)
+        if sender is None:
+            address = self._shared.book.addresses[peer.identity]
+            sender = self._senders[peer.identity] = PeerSender(self._shared, peer.identity, address)
+        sender.send(envelope)
 
     def flush(self) -> None:
         """Send queued envelopes now, and not at the end of this turn of the loop."""
-        for outlet in self._outlets.values():
-            if outlet.due:
-                outlet.flush()
+        for sender in self._senders.values():
+            if sender.has_unflushed:
+                sender.flush()
 
-    def connected(self, name: str) -> bool:
+    def is_connected(self, name: str) -> bool:
         """Return True if there is an open connection for messages to this name."""
-        peer = self._office.book.peers.get(name)
-        outlet = self._outlets.get(peer.identity) if peer is not None else None
-        return outlet is not None and outlet.connected
+        peer = self._shared.book.peers.get(name)
+        sender = self._senders.get(peer.identity) if peer is not None else None
+        return sender is not None and sender.is_connected
 
-    def update(self, book: Mapping[str, Peer]) -> None:
+    def update_book(self, book: Mapping[str, Peer]) -> None:
         """Use another address book: disconnect removed peers, dial moved ones at their new address."""
-        fresh = self._office.book = Book(self._identity, book)
-        self._retired = [outlet for outlet in self._retired if outlet.lingers]
-        for identity in list(self._outlets):
-            address = fresh.addresses.get(identity)
+        updated = self._shared.book = AddressBook(self._identity, book)
+        self._closing_senders = [sender for sender in self._closing_senders if sender.has_connections]
+        for identity in list(self._senders):
+            address = updated.addresses.get(identity)
             if address is not None:
-                self._outlets[identity].move(address)
+                self._senders[identity].change_address(address)
                 continue
-            gone = self._outlets.pop(identity)
-            gone.close()
-            self._retired.append(gone)
-        self._gate.review()
+            removed = self._senders.pop(identity)
+            removed.close()
+            self._closing_senders.append(removed)
+        self._listener.drop_unknown()
 
     async def reload(self) -> None:
         """Use the certificate that the credentials have now, without dropping queued envelopes.
 
         Raises ``OSError`` if the files cannot be used; everything then stays as it was.
         """
-        self._gate.context = server_context(self._office.credentials)
-        for outlet in self._outlets.values():
-            outlet.renew()
+        self._listener.ssl_context = server_context(self._shared.credentials)
+        for sender in self._senders.values():
+            sender.reconnect()
 
-    def hush(self, quiet: bool) -> None:
+    def set_paused(self, paused: bool) -> None:
         """Pause or resume reading from all peers, for a full inbox; the network makes them wait."""
-        self._gate.hush(quiet)
+        self._listener.set_paused(paused)
 
     async def close(self) -> None:
         """Send queued envelopes to connected peers, and close every connection."""
         if self._closed:
             return
         self._closed = True
-        outlets = [*self._outlets.values(), *self._retired]
-        for outlet in outlets:
-            outlet.close()
-        await self._office.finish()
-        await asyncio.gather(self._gate.close(), *(outlet.wait_closed() for outlet in outlets))
+        senders = [*self._senders.values(), *self._closing_senders]
+        for sender in senders:
+            sender.close()
+        await self._shared.cancel_tasks()
+        await asyncio.gather(self._listener.close(), *(sender.wait_closed() for sender in senders))
 
-    def _heard(self, peer: Identity) -> None:
+    def _on_peer_connected(self, peer: Identity) -> None:
         """Tell the peer's sender that the peer has opened a connection to us."""
-        outlet = self._outlets.get(peer)
-        if outlet is not None and not self._closed:
-            outlet.heard()
+        sender = self._senders.get(peer)
+        if sender is not None and not self._closed:
+            sender.on_peer_connected()
 
-    def _limits_of(self, target: str) -> Limits:
-        found = self._limits.get(target)
-        if found is None:  # allowed by the address book, so at most one for each of our names
-            found = self._limits[target] = Limits(target, layouts={})
-        return found
+    def _context_of(self, target: str) -> ValidationContext:
+        context = self._contexts.get(target)
+        if context is None:  # allowed by the address book, so at most one for each of our names
+            context = self._contexts[target] = ValidationContext(target, layouts={})
+        return context

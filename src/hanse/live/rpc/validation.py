@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from hanse.live.rpc.field_validators import NUMBER_MAX
-from hanse.live.rpc.message_validators import VETTERS
-from hanse.live.rpc.validation_context import STALE, Layout, Limits
+from hanse.live.rpc.message_validators import VALIDATORS
+from hanse.live.rpc.validation_context import STALE, Layout, ValidationContext
 from hanse.model import messages as m
 
-__all__ = ["STALE", "Limits", "vet", "vet_frame"]
+__all__ = ["STALE", "ValidationContext", "validate", "validate_frame"]
 
 _SEQUENCED: Final = frozenset(m.SequencedMessage.__args__)
 
 
-def vet(envelope: m.Envelope, limits: Limits) -> str | None:
+def validate(envelope: m.Envelope, context: ValidationContext) -> str | None:
     """Return the problem of a message, in a few words; None if its machine may have it. Changes nothing."""
     seq, body = envelope.seq, envelope.body
     kind = type(body)
@@ -36,32 +36,32 @@ def vet(envelope: m.Envelope, limits: Limits) -> str | None:
         and 0 <= envelope.session <= NUMBER_MAX
     ):
         return "a number, an acknowledgement or a session out of range"
-    return VETTERS[kind](body, limits, envelope.source)
+    return VALIDATORS[kind](body, context, envelope.source)
 
 
-def vet_frame(
-    envelopes: Iterable[m.Envelope], limits: Callable[[str], Limits]
+def validate_frame(
+    envelopes: Iterable[m.Envelope], context_of: Callable[[str], ValidationContext]
 ) -> tuple[list[m.Envelope], int, str]:
     """Return the messages of a frame that may be delivered, the number of stale ones, and why none may be.
 
-    ``context_of`` returns the context of a target. The layouts of snapshots hold at once for the messages
+    ``build_context`` returns the context of a target. The layouts of snapshots hold at once for the messages
     after them, and are forgotten if the frame is refused.
     """
-    good: list[m.Envelope] = []
+    accepted: list[m.Envelope] = []
     stale = 0
-    before: list[tuple[Limits, dict[str, Layout]]] = []
+    before: list[tuple[ValidationContext, dict[str, Layout]]] = []
     for envelope in envelopes:
-        judge = limits(envelope.target)
-        problem = vet(envelope, judge)
+        context = context_of(envelope.target)
+        problem = validate(envelope, context)
         if problem is None:
-            good.append(envelope)
+            accepted.append(envelope)
             if type(envelope.body) is m.ClusterSnapshot:
-                before.append((judge, dict(judge.layouts)))
-                judge.learn(envelope.body)
+                before.append((context, dict(context.layouts)))
+                context.learn_layout(envelope.body)
         elif problem == STALE:
             stale += 1
         else:
-            for judge, layouts in reversed(before):
-                judge.layouts = layouts
+            for context, layouts in reversed(before):
+                context.layouts = layouts
             return [], 0, f"{type(envelope.body).__name__} of {envelope.source}: {problem}"
-    return good, stale, ""
+    return accepted, stale, ""

@@ -23,7 +23,7 @@ class Layout(msgspec.Struct, frozen=True):
     dimensions: Dimensions
 
 
-class Limits(msgspec.Struct):
+class ValidationContext(msgspec.Struct):
     """Context in which one machine's messages are validated. None: not known, so not checked."""
 
     name: str = ""
@@ -34,25 +34,25 @@ class Limits(msgspec.Struct):
     runners: frozenset[str] | None = None
     nodes: int = NODES_MAX
     """Nodes of the machine's own cluster (a warden)."""
-    served: frozenset[int] | None = None
+    served_nodes: frozenset[int] | None = None
     """Nodes that the machine serves (a runner)."""
-    tasks: Callable[[JobId], int | None] | None = None
+    count_tasks: Callable[[JobId], int | None] | None = None
     """Returns the task count of a known job (at a broker: its own, and those kept for peers)."""
     clock: Callable[[], Instant] | None = None
     """Clock of the machine: an echo of its own instant cannot be later than now."""
     layouts: dict[str, Layout] = {}
     """Layouts of clusters, by name; kept up to date by ``validate_frame``."""
 
-    def learn(self, snapshot: m.ClusterSnapshot) -> None:
+    def learn_layout(self, snapshot: m.ClusterSnapshot) -> None:
         """Note the layout of a cluster: from a delivered snapshot, or from a restored machine's view."""
         known = self.layouts.get(snapshot.cluster)
         if known is None or snapshot.epoch >= known.epoch:
             self.layouts[snapshot.cluster] = layout_of(snapshot)
 
 
-def broker_limits(config: BrokerConfig) -> Limits:
+def broker_validation_context(config: BrokerConfig) -> ValidationContext:
     """Return the context of a broker's messages."""
-    return Limits(
+    return ValidationContext(
         config.name,
         brokers=frozenset(config.brokers),
         clusters=frozenset(config.clusters),
@@ -61,9 +61,9 @@ def broker_limits(config: BrokerConfig) -> Limits:
     )
 
 
-def warden_limits(config: WardenConfig) -> Limits:
+def warden_validation_context(config: WardenConfig) -> ValidationContext:
     """Return the context of a warden's messages."""
-    return Limits(
+    return ValidationContext(
         config.name,
         brokers=frozenset(config.brokers),
         clusters=frozenset(),
@@ -73,14 +73,14 @@ def warden_limits(config: WardenConfig) -> Limits:
     )
 
 
-def runner_limits(config: RunnerConfig) -> Limits:
+def runner_validation_context(config: RunnerConfig) -> ValidationContext:
     """Return the context of a runner's messages."""
-    return Limits(
+    return ValidationContext(
         config.name,
         brokers=frozenset(),
         clusters=frozenset((config.warden,)),
         runners=frozenset(),
-        served=frozenset(config.nodes),
+        served_nodes=frozenset(config.nodes),
         layouts={},
     )
 

@@ -5,7 +5,14 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hanse.live.telemetry.prometheus_text import Family, Histogram, counter, gauge, histogram, plain
+from hanse.live.telemetry.prometheus_text import (
+    Histogram,
+    MetricFamily,
+    counter,
+    gauge,
+    histogram,
+    unlabelled,
+)
 
 METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 """Methods that are counted by name; others are counted together, so that strangers cannot add labels."""
@@ -15,7 +22,7 @@ STATUS_BROKEN: Final = 500
 """Status that a client gets when an answer fails before it has begun."""
 
 
-class DoorWatch:
+class HttpMetrics:
     """The request counts and durations of one server."""
 
     def __init__(self) -> None:
@@ -23,15 +30,15 @@ class DoorWatch:
         self._seconds: dict[str, Histogram] = {}
         self._open = 0
 
-    def around(self, application: ASGIApp) -> ASGIApp:
+    def wrap(self, application: ASGIApp) -> ASGIApp:
         """Return the application with its requests measured. Routes are known by their handlers; a request
         without one has the route ``NO_ROUTE``."""
         paths = {route.endpoint: route.path for route in getattr(application, "routes", ())}
 
-        async def observed(scope: Scope, receive: Receive, send: Send) -> None:
+        async def measured(scope: Scope, receive: Receive, send: Send) -> None:
             status = STATUS_BROKEN
 
-            async def noting(message: Message) -> None:
+            async def send_noting_status(message: Message) -> None:
                 nonlocal status
                 if message["type"] == "http.response.start":
                     status = message["status"]
@@ -40,14 +47,14 @@ class DoorWatch:
             self._open += 1
             begin = time.perf_counter()
             try:
-                await application(scope, receive, noting)
+                await application(scope, receive, send_noting_status)
             finally:
                 self._open -= 1
                 route = paths.get(scope.get("endpoint"), NO_ROUTE)
                 method = scope.get("method", "")
                 self._note(route, method, status, time.perf_counter() - begin)
 
-        return observed
+        return measured
 
     def _note(self, route: str, method: str, status: int, seconds: float) -> None:
         key = (route, method if method in METHODS else "(other)", status)
@@ -57,7 +64,7 @@ class DoorWatch:
             found = self._seconds[route] = Histogram()
         found.observe(seconds)
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[MetricFamily]:
         """Return the server's metrics."""
         samples = [
             ((("method", method), ("route", route), ("status", str(status))), count)
@@ -70,5 +77,5 @@ class DoorWatch:
                 "Time from a request to the end of its answer, by route; some routes wait on purpose.",
                 [((("route", route),), self._seconds[route]) for route in sorted(self._seconds)],
             ),
-            gauge("hanse_door_requests_open", "Requests in progress.", plain(self._open)),
+            gauge("hanse_door_requests_open", "Requests in progress.", unlabelled(self._open)),
         ]

@@ -9,7 +9,7 @@ FIELDS = "hanse_fields"
 """The attribute of a log record that holds its structured fields."""
 
 
-class JsonLines(logging.Formatter):
+class JsonLineFormatter(logging.Formatter):
     """A formatter that writes time, level, logger, message, then the fields."""
 
     def __init__(self, member: str) -> None:
@@ -32,15 +32,15 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-def set_up(member: str, level: str = "info") -> None:
+def configure_logging(member: str, level: str = "info") -> None:
     """Send every log of this process to standard error as JSON lines."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines(member))
+    handler.setFormatter(JsonLineFormatter(member))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
 
 
-def fields(**values: object) -> dict[str, dict[str, object]]:
+def log_fields(**values: object) -> dict[str, dict[str, object]]:
     """Return structured fields of a log line, for ``extra=``."""
     return {FIELDS: values}

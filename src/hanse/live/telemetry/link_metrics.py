@@ -13,7 +13,7 @@ AHEAD_MAX: Final = 1_024
 """Numbers kept of messages that arrived out of order; the link itself drops further ones."""
 
 
-class _Side:
+class _PeerLink:
     """The link to one peer, in its present session."""
 
     __slots__ = ("acked", "ahead", "received", "sent", "session")
@@ -29,64 +29,64 @@ class _Side:
         self.ahead: dict[int, None] = {}
 
 
-class Links:
+class LinkMetrics:
     """The links of one machine."""
 
     def __init__(self) -> None:
         self.sent: dict[str, int] = {}
         """Envelopes sent by kind of body, with repetitions."""
-        self.taken: dict[str, int] = {}
+        self.received: dict[str, int] = {}
         self.repeated = 0
         """Numbered messages that were sent again."""
-        self._sides: dict[str, _Side] = {}
+        self._links: dict[str, _PeerLink] = {}
 
-    def takes(self, envelope: Envelope) -> bool:
+    def note_received(self, envelope: Envelope) -> bool:
         """Note an envelope that arrived; return whether it is the first of its number, or has none."""
         kind = type(envelope.body).__name__
-        self.taken[kind] = self.taken.get(kind, 0) + 1
-        side = self._side(envelope.source, envelope.session)
+        self.received[kind] = self.received.get(kind, 0) + 1
+        link = self._link(envelope.source, envelope.session)
         seq = envelope.seq
-        if envelope.session < side.session:
+        if envelope.session < link.session:
             return seq <= 0  # of an ended session: numbered messages are not taken
-        side.acked = max(side.acked, envelope.ack)
+        link.acked = max(link.acked, envelope.ack)
         if seq <= 0:
             return True
-        received = side.received
+        received = link.received
         if received < 0 or seq == received + 1:  # after a restart only the sequence from here on is known
-            side.received = seq
-            while side.ahead and side.ahead.pop(side.received + 1, seq) is None:
-                side.received += 1
+            link.received = seq
+            while link.ahead and link.ahead.pop(link.received + 1, seq) is None:
+                link.received += 1
             return True
-        if seq <= received or seq in side.ahead or len(side.ahead) >= AHEAD_MAX:
+        if seq <= received or seq in link.ahead or len(link.ahead) >= AHEAD_MAX:
             return False
-        side.ahead[seq] = None
+        link.ahead[seq] = None
         return True
 
-    def sends(self, envelope: Envelope) -> bool:
+    def note_sent(self, envelope: Envelope) -> bool:
         """Note an envelope that leaves; return whether it is the first of its number."""
         kind = type(envelope.body).__name__
         self.sent[kind] = self.sent.get(kind, 0) + 1
-        side = self._side(envelope.target, envelope.session)
+        link = self._link(envelope.target, envelope.session)
         seq = envelope.seq
         if seq <= 0:
-            side.sent = max(side.sent, -seq)
+            link.sent = max(link.sent, -seq)
             return False
-        if seq <= side.sent:
+        if seq <= link.sent:
             self.repeated += 1
             return False
-        side.sent = seq
+        link.sent = seq
         return True
 
     def backlog(self) -> dict[str, int]:
         """Return the count of numbered messages that each peer has not acknowledged."""
         return {
-            peer: max(side.sent - side.acked, 0)
-            for peer, side in self._sides.items()
-            if side.sent >= 0 and side.acked >= 0
+            peer: max(link.sent - link.acked, 0)
+            for peer, link in self._links.items()
+            if link.sent >= 0 and link.acked >= 0
         }
 
-    def _side(self, peer: str, session: int) -> _Side:
-        side = self._sides.get(peer)
-        if side is None or side.session < session:
-            side = self._sides[peer] = _Side(session)
-        return side
+    def _link(self, peer: str, session: int) -> _PeerLink:
+        link = self._links.get(peer)
+        if link is None or link.session < session:
+            link = self._links[peer] = _PeerLink(session)
+        return link

@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from hanse import __version__
-from hanse.live.disk_space import Room, room_of
+from hanse.live.disk_space import FilesystemSpace, read_filesystem_space
 from hanse.live.journal.journal import Journal
-from hanse.live.telemetry.http_metrics import DoorWatch
-from hanse.live.telemetry.link_metrics import Links
+from hanse.live.telemetry.http_metrics import HttpMetrics
+from hanse.live.telemetry.link_metrics import LinkMetrics
 from hanse.live.telemetry.loop_lag import LoopLag
 from hanse.live.telemetry.prometheus_text import (
-    Family,
     Histogram,
     Labels,
-    by,
+    MetricFamily,
+    by_label,
     counter,
     gauge,
     histogram,
-    plain,
     render,
+    unlabelled,
 )
 from hanse.model.ids import SECOND
 from hanse.security.credentials import Credentials
@@ -46,7 +46,7 @@ _CONNECTIONS: Final = (
 """Counters of the transport that are about connections."""
 
 
-class Daemonic(Protocol):
+class ObservedDaemon(Protocol):
     """The parts of a daemon that the metrics read."""
 
     identity: Identity
@@ -60,30 +60,30 @@ class Daemonic(Protocol):
         ...
 
 
-class JournalWatch:
+class JournalMetrics:
     """The metrics of a journal's commits. The journal's own thread reports them."""
 
     def __init__(self, journal: Journal) -> None:
         self.seconds = Histogram()
         self.records = 0
         self.bytes = 0
-        self.longest: Callable[[], float] = lambda: 0.0
+        self.longest_event: Callable[[], float] = lambda: 0.0
         """Returns the longest time that one event has blocked the member's loop, as its shell knows."""
         self._journal = journal
-        journal.committed = self.committed
+        journal.on_commit = self.on_commit
 
     @property
     def position(self) -> int:
         """Number of the last record."""
         return self._journal.position
 
-    def committed(self, records: int, size: int, seconds: float) -> None:
+    def on_commit(self, records: int, size: int, seconds: float) -> None:
         """Count records that are on disk."""
         self.records += records
         self.bytes += size
         self.seconds.observe(seconds)
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[MetricFamily]:
         """Return the journal's metrics."""
         return [
             histogram(
@@ -94,25 +94,27 @@ class JournalWatch:
             gauge(
                 "hanse_event_longest_seconds",
                 "The longest processor time of one event, or of one snapshot, since the start.",
-                plain(self.longest()),
+                unlabelled(self.longest_event()),
             ),
-            counter("hanse_journal_records_total", "Events that were made durable.", plain(self.records)),
             counter(
-                "hanse_journal_bytes_total", "Bytes of events that were made durable.", plain(self.bytes)
+                "hanse_journal_records_total", "Events that were made durable.", unlabelled(self.records)
+            ),
+            counter(
+                "hanse_journal_bytes_total", "Bytes of events that were made durable.", unlabelled(self.bytes)
             ),
         ]
 
 
-class MemberWatch:
+class MemberMetrics:
     """The metrics of all members. Subclasses add theirs in ``own_families``."""
 
-    def __init__(self, daemon: Daemonic) -> None:
+    def __init__(self, daemon: ObservedDaemon) -> None:
         self.daemon = daemon
-        self.door = DoorWatch()
-        self.links = Links()
-        self.league_file: Callable[[], tuple[int, list[str], list[str]]] = lambda: (0, [], [])
+        self.http = HttpMetrics()
+        self.links = LinkMetrics()
+        self.league_file_state: Callable[[], tuple[int, list[str], list[str]]] = lambda: (0, [], [])
         """Returns the version of the league file, members with another one, members that may not act."""
-        self.tasks_room: Callable[[], Room | None] = lambda: None
+        self.tasks_room: Callable[[], FilesystemSpace | None] = lambda: None
         """Returns the free space of the disk under this member's tasks, as its backend last saw it, or
         None."""
         self.lag: LoopLag | None = None
@@ -125,45 +127,45 @@ class MemberWatch:
     def close(self) -> None:
         """Release what the metrics hold. The base class holds nothing."""
 
-    async def own_families(self) -> list[Family]:
+    async def own_families(self) -> list[MetricFamily]:
         """Return the metrics of this kind of member."""
         return []
 
-    def shared_families(self) -> list[Family]:
+    def shared_families(self) -> list[MetricFamily]:
         """Return the metrics of every member."""
         return [
             *_process_families(),
-            self._build(),
+            self._build_family(),
             *self._membership_families(),
             *self._certificate_families(),
             *self._disk_families(),
             *_wire_families(self.daemon.wire_counters),
             *self._link_families(),
-            *self.door.families(),
+            *self.http.families(),
             *self._lag_families(),
             counter(
                 "hanse_door_refusals_total",
                 "Requests that the HTTPS server has refused, by the code of the refusal.",
-                by("code", _those(self.daemon.counters, _REFUSED)),
+                by_label("code", _with_prefix(self.daemon.counters, _REFUSED)),
             ),
         ]
 
-    def _lag_families(self) -> list[Family]:
+    def _lag_families(self) -> list[MetricFamily]:
         lag = self.lag
         return [
             gauge(
                 "hanse_loop_lag_longest_seconds",
                 "The longest that the member's loop was blocked since the start, for any reason.",
-                plain(lag.longest if lag is not None else 0.0),
+                unlabelled(lag.longest if lag is not None else 0.0),
             ),
             counter(
                 "hanse_loop_lags_total",
                 "How often the member's loop was blocked for longer than 50 ms.",
-                plain(lag.long if lag is not None else 0),
+                unlabelled(lag.long_lags if lag is not None else 0),
             ),
         ]
 
-    def _build(self) -> Family:
+    def _build_family(self) -> MetricFamily:
         identity = self.daemon.identity
         labels: Labels = (
             ("league", identity.league),
@@ -174,23 +176,23 @@ class MemberWatch:
         )
         return gauge("hanse_build_info", "The software that runs here; always 1.", [(labels, 1)])
 
-    def _membership_families(self) -> list[Family]:
-        version, differing, fenced = self.league_file()
+    def _membership_families(self) -> list[MetricFamily]:
+        version, differing, fenced = self.league_file_state()
         return [
-            gauge("hanse_league_file_version", "Version of the league file here.", plain(version)),
+            gauge("hanse_league_file_version", "Version of the league file here.", unlabelled(version)),
             gauge(
                 "hanse_league_file_differs",
                 "1 for each member that has another league file, or cannot use this one.",
-                by("member", dict.fromkeys(differing, 1.0)),
+                by_label("member", dict.fromkeys(differing, 1.0)),
             ),
             gauge(
                 "hanse_member_fenced",
                 "1 for each member that stopped because it lost records or its peers remember more of it.",
-                by("member", dict.fromkeys(fenced, 1.0)),
+                by_label("member", dict.fromkeys(fenced, 1.0)),
             ),
         ]
 
-    def _certificate_families(self) -> list[Family]:
+    def _certificate_families(self) -> list[MetricFamily]:
         counters = self.daemon.counters
         results = {"failed": counters.get("renewal_failed", 0), "renewed": counters.get("renewed", 0)}
         ends = self.daemon.credentials.certificate().not_after / SECOND
@@ -198,17 +200,17 @@ class MemberWatch:
             gauge(
                 "hanse_certificate_expiry_timestamp_seconds",
                 "End of this member's certificate, in unix time.",
-                plain(ends),
+                unlabelled(ends),
             ),
             counter(
                 "hanse_certificate_renewals_total",
                 "Renewals of this member's certificate, by result.",
-                by("result", results),
+                by_label("result", results),
             ),
         ]
 
-    def _disk_families(self) -> list[Family]:
-        rooms = {"member": room_of(self.daemon.directory)}
+    def _disk_families(self) -> list[MetricFamily]:
+        rooms = {"member": read_filesystem_space(self.daemon.directory)}
         tasks = self.tasks_room()
         if tasks is not None:
             rooms["tasks"] = tasks
@@ -216,81 +218,93 @@ class MemberWatch:
             gauge(
                 "hanse_disk_free_bytes",
                 "Free space on the disk of the member's own files, and of its tasks.",
-                by("disk", {name: room.bytes_free for name, room in rooms.items()}),
+                by_label("disk", {name: room.bytes_free for name, room in rooms.items()}),
             ),
             gauge(
                 "hanse_disk_room_ratio",
                 "The same in bytes or inodes, whichever is scarcer, as a multiple of the amount below which "
                 "no new work is taken.",
-                by("disk", {name: room.ratio for name, room in rooms.items()}),
+                by_label("disk", {name: room.ratio for name, room in rooms.items()}),
             ),
         ]
 
-    def _link_families(self) -> list[Family]:
+    def _link_families(self) -> list[MetricFamily]:
         links = self.links
-        dropped = _those(self.daemon.counters, _DROPPED)
+        dropped = _with_prefix(self.daemon.counters, _DROPPED)
         return [
             counter(
                 "hanse_messages_taken_total",
                 "Messages that the machine took, by kind.",
-                by("kind", links.taken),
+                by_label("kind", links.received),
             ),
             counter(
                 "hanse_messages_sent_total",
                 "Messages that the machine sent, by kind.",
-                by("kind", links.sent),
+                by_label("kind", links.sent),
             ),
             counter(
                 "hanse_messages_repeated_total",
                 "Messages that were sent again because nobody acknowledged them.",
-                plain(links.repeated),
+                unlabelled(links.repeated),
             ),
             counter(
                 "hanse_messages_dropped_total",
                 "Messages that arrived and were not taken, by reason; their senders repeat them.",
-                by("reason", {"disk_behind": 0, **dropped}),
+                by_label("reason", {"disk_behind": 0, **dropped}),
             ),
             gauge(
                 "hanse_link_backlog_messages",
                 "Messages that a peer has not acknowledged.",
-                by("peer", links.backlog()),
+                by_label("peer", links.backlog()),
             ),
         ]
 
 
-def _those(counters: Mapping[str, int], prefix: str) -> dict[str, float]:
+def _with_prefix(counters: Mapping[str, int], prefix: str) -> dict[str, float]:
     """Return the counters with this prefix in their names, without the prefix."""
     return {name.removeprefix(prefix): count for name, count in counters.items() if name.startswith(prefix)}
 
 
-def _wire_families(counters: Mapping[str, int]) -> list[Family]:
-    def both(what: str) -> dict[str, float]:
-        prefix = f"{what}_" if what else ""
-        return {way: counters.get(f"{prefix}{way}", 0) for way in ("received", "sent")}
+def _wire_families(counters: Mapping[str, int]) -> list[MetricFamily]:
+    def both_directions(kind: str) -> dict[str, float]:
+        prefix = f"{kind}_" if kind else ""
+        return {direction: counters.get(f"{prefix}{direction}", 0) for direction in ("received", "sent")}
 
     return [
-        counter("hanse_wire_messages_total", "Messages between members.", by("direction", both(""))),
-        counter("hanse_wire_frames_total", "Frames between members.", by("direction", both("frames"))),
-        counter("hanse_wire_bytes_total", "Bytes of the same, before TLS.", by("direction", both("bytes"))),
+        counter(
+            "hanse_wire_messages_total",
+            "Messages between members.",
+            by_label("direction", both_directions("")),
+        ),
+        counter(
+            "hanse_wire_frames_total",
+            "Frames between members.",
+            by_label("direction", both_directions("frames")),
+        ),
+        counter(
+            "hanse_wire_bytes_total",
+            "Bytes of the same, before TLS.",
+            by_label("direction", both_directions("bytes")),
+        ),
         counter(
             "hanse_wire_refusals_total",
             "Input from members that was refused, by reason.",
-            by("reason", _those(counters, _REFUSED)),
+            by_label("reason", _with_prefix(counters, _REFUSED)),
         ),
         counter(
             "hanse_wire_dropped_total",
             "Messages that could not leave, by reason; the links repeat them.",
-            by("reason", _those(counters, _DROPPED)),
+            by_label("reason", _with_prefix(counters, _DROPPED)),
         ),
         counter(
             "hanse_wire_connections_total",
             "Connections between members, by event.",
-            by("event", {name: counters.get(name, 0) for name in _CONNECTIONS}),
+            by_label("event", {name: counters.get(name, 0) for name in _CONNECTIONS}),
         ),
     ]
 
 
-def _process_families() -> list[Family]:
+def _process_families() -> list[MetricFamily]:
     """Return the process metrics, named as in Prometheus' own libraries: without a prefix."""
     ticks = os.sysconf("SC_CLK_TCK")
     cells = _STAT.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
@@ -299,23 +313,23 @@ def _process_families() -> list[Family]:
         counter(
             "process_cpu_seconds_total",
             "CPU time of this process, user and system.",
-            plain((int(cells[11]) + int(cells[12])) / ticks),
+            unlabelled((int(cells[11]) + int(cells[12])) / ticks),
         ),
-        gauge("process_resident_memory_bytes", "Resident memory of this process.", plain(resident)),
+        gauge("process_resident_memory_bytes", "Resident memory of this process.", unlabelled(resident)),
         gauge(
             "process_open_fds",
             "Open file descriptors of this process.",
-            plain(sum(1 for _ in _DESCRIPTORS.iterdir())),
+            unlabelled(sum(1 for _ in _DESCRIPTORS.iterdir())),
         ),
         gauge(
             "process_start_time_seconds",
             "Start of this process, in unix time.",
-            plain(_booted() + int(cells[19]) / ticks),
+            unlabelled(_boot_time() + int(cells[19]) / ticks),
         ),
     ]
 
 
-def _booted() -> float:
+def _boot_time() -> float:
     """Return the boot time of the host, in unix time."""
     for line in _BOOT.read_text(encoding="ascii").splitlines():
         if line.startswith("btime "):

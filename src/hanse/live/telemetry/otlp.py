@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from hanse import __version__
-from hanse.live.telemetry.prometheus_text import Family, by, counter, plain
+from hanse.live.telemetry.prometheus_text import MetricFamily, by_label, counter, unlabelled
 from hanse.live.telemetry.spans import Span
 from hanse.security.identity import Identity
 
@@ -35,12 +35,12 @@ PAUSE_SECONDS: Final = 1.0
 CLOSE_SECONDS_MAX: Final = 1.0
 """Seconds that a stopping daemon waits for the last request."""
 ANSWER_BYTES_MAX: Final = 1 << 16
-_AGAIN: Final = (429, 502, 503, 504)
+_RETRIED_STATUSES: Final = (429, 502, 503, 504)
 """Statuses after which the standard allows a retry."""
 log = logging.getLogger(__name__)
 
 
-class Target(msgspec.Struct, frozen=True):
+class ExportTarget(msgspec.Struct, frozen=True):
     """The collector to export to."""
 
     url: str
@@ -49,7 +49,7 @@ class Target(msgspec.Struct, frozen=True):
     """A file of trusted certificates; empty: the system's."""
 
 
-def target_of(environment: Mapping[str, str]) -> Target | None:
+def read_target(environment: Mapping[str, str]) -> ExportTarget | None:
     """Return the target that OpenTelemetry's variables name; None: none."""
     url = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
     if not url and environment.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
@@ -58,26 +58,26 @@ def target_of(environment: Mapping[str, str]) -> Target | None:
         return None
     pairs = [pair.partition("=") for pair in environment.get("OTEL_EXPORTER_OTLP_HEADERS", "").split(",")]
     headers = tuple((unquote(name.strip()), unquote(value.strip())) for name, sign, value in pairs if sign)
-    return Target(url, headers, environment.get("OTEL_EXPORTER_OTLP_CERTIFICATE", ""))
+    return ExportTarget(url, headers, environment.get("OTEL_EXPORTER_OTLP_CERTIFICATE", ""))
 
 
-def exporter_of(identity: Identity, environment: Mapping[str, str] = os.environ) -> "Exporter | None":
+def create_exporter(identity: Identity, environment: Mapping[str, str] = os.environ) -> "SpanExporter | None":
     """Return the exporter that the environment asks for. If it cannot be made, log a warning and return
     None."""
-    target = target_of(environment)
+    target = read_target(environment)
     if target is None:
         return None
     try:
-        return Exporter(target, identity, environment.get("OTEL_SERVICE_NAME", "hanse"))
+        return SpanExporter(target, identity, environment.get("OTEL_SERVICE_NAME", "hanse"))
     except (ImportError, ValueError, OSError) as error:
         log.warning("no traces are exported: %s. If a module is missing, install hanse[otel]", error)
         return None
 
 
-class Exporter:
+class SpanExporter:
     """A bounded queue and the thread that empties it."""
 
-    def __init__(self, target: Target, identity: Identity, service: str) -> None:
+    def __init__(self, target: ExportTarget, identity: Identity, service: str) -> None:
         self.exported = 0
         self.dropped: dict[str, float] = {"failed": 0, "queue_full": 0, "stopped": 0}
         self._target = target
@@ -103,16 +103,18 @@ class Exporter:
             if len(self._queue) >= BATCH_SPANS_MAX or len(self._queue) == len(spans):
                 self._changed.notify()
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[MetricFamily]:
         """Return the counts of exported and dropped spans."""
         return [
             counter(
-                "hanse_trace_spans_exported_total", "Spans that the collector took.", plain(self.exported)
+                "hanse_trace_spans_exported_total",
+                "Spans that the collector took.",
+                unlabelled(self.exported),
             ),
             counter(
                 "hanse_trace_spans_dropped_total",
                 "Spans that were dropped, by reason, instead of waiting.",
-                by("reason", self.dropped),
+                by_label("reason", self.dropped),
             ),
         ]
 
@@ -125,12 +127,12 @@ class Exporter:
 
     def _run(self) -> None:
         while True:
-            batch = self._next()
+            batch = self._next_batch()
             if not batch:
                 return
             self._deliver(batch)
 
-    def _next(self) -> list[Span]:
+    def _next_batch(self) -> list[Span]:
         """Wait for spans and return a batch; empty: the exporter is closed."""
         with self._changed:
             while not self._queue and not self._closing:
@@ -147,12 +149,12 @@ class Exporter:
             if 200 <= status < 300:
                 self.exported += len(batch)
                 return
-            if status not in _AGAIN or attempt == RETRIES_MAX or self._paused(pause):
+            if status not in _RETRIED_STATUSES or attempt == RETRIES_MAX or self._wait_before_retry(pause):
                 break
             pause *= 2
         self.dropped["stopped" if self._closing else "failed"] += len(batch)
 
-    def _paused(self, seconds: float) -> bool:
+    def _wait_before_retry(self, seconds: float) -> bool:
         """Wait before a retry; return whether the daemon stops meanwhile."""
         with self._changed:
             if not self._closing:
@@ -194,10 +196,10 @@ def _encoder(identity: Identity, service: str) -> Any:
     from opentelemetry.proto.trace.v1 import trace_pb2  # noqa: PLC0415  as above
 
     def pair(name: str, value: str | int) -> Any:
-        told = AnyValue(int_value=value) if isinstance(value, int) else AnyValue(string_value=value)
-        return KeyValue(key=name, value=told)
+        any_value = AnyValue(int_value=value) if isinstance(value, int) else AnyValue(string_value=value)
+        return KeyValue(key=name, value=any_value)
 
-    about = [
+    resource = [
         pair("service.name", service),
         pair("service.instance.id", identity.name),
         pair("service.version", __version__),
@@ -205,7 +207,7 @@ def _encoder(identity: Identity, service: str) -> Any:
     ]
 
     def message(span: Span) -> Any:
-        kind = trace_pb2.Span.SPAN_KIND_CONSUMER if span.outer else trace_pb2.Span.SPAN_KIND_INTERNAL
+        kind = trace_pb2.Span.SPAN_KIND_CONSUMER if span.is_job else trace_pb2.Span.SPAN_KIND_INTERNAL
         status = trace_pb2.Status.STATUS_CODE_ERROR if span.failed else trace_pb2.Status.STATUS_CODE_UNSET
         return trace_pb2.Span(
             trace_id=span.trace,
@@ -222,7 +224,7 @@ def _encoder(identity: Identity, service: str) -> Any:
     def encode(batch: list[Span]) -> bytes:
         request = service_pb2.ExportTraceServiceRequest()
         group = request.resource_spans.add()
-        group.resource.attributes.extend(about)
+        group.resource.attributes.extend(resource)
         part = group.scope_spans.add()
         part.scope.CopyFrom(InstrumentationScope(name="hanse", version=__version__))
         part.spans.extend(message(span) for span in batch)

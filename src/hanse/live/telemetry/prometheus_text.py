@@ -58,7 +58,7 @@ class Histogram:
         return [*lines, ("_sum", labels, self._sum), ("_count", labels, total)]
 
 
-class Family(msgspec.Struct, frozen=True):
+class MetricFamily(msgspec.Struct, frozen=True):
     """One metric: its name, its meaning, and its lines."""
 
     name: str
@@ -67,39 +67,39 @@ class Family(msgspec.Struct, frozen=True):
     lines: tuple[tuple[str, Labels, float], ...]
 
 
-def counter(name: str, about: str, samples: Iterable[Sample]) -> Family:
+def counter(name: str, about: str, samples: Iterable[Sample]) -> MetricFamily:
     """Return a metric that only rises, until its process restarts."""
     assert name.endswith("_total"), f"the name of the counter {name} does not end with _total"
-    return Family(name, "counter", about, tuple(("", labels, value) for labels, value in samples))
+    return MetricFamily(name, "counter", about, tuple(("", labels, value) for labels, value in samples))
 
 
-def gauge(name: str, about: str, samples: Iterable[Sample]) -> Family:
+def gauge(name: str, about: str, samples: Iterable[Sample]) -> MetricFamily:
     """Return a metric that rises and falls."""
-    return Family(name, "gauge", about, tuple(("", labels, value) for labels, value in samples))
+    return MetricFamily(name, "gauge", about, tuple(("", labels, value) for labels, value in samples))
 
 
-def histogram(name: str, about: str, parts: Iterable[tuple[Labels, Histogram]]) -> Family:
+def histogram(name: str, about: str, parts: Iterable[tuple[Labels, Histogram]]) -> MetricFamily:
     """Return histograms of one name with different labels."""
     lines = tuple(line for labels, part in parts for line in part.samples(labels))
-    return Family(name, "histogram", about, lines)
+    return MetricFamily(name, "histogram", about, lines)
 
 
-def plain(value: float) -> list[Sample]:
+def unlabelled(value: float) -> list[Sample]:
     """Return the only sample of a metric without labels."""
     return [((), value)]
 
 
-def by(label: str, counts: Mapping[str, float]) -> list[Sample]:
+def by_label(label: str, counts: Mapping[str, float]) -> list[Sample]:
     """Return samples with one label, in the order of its values."""
     return [(((label, key),), counts[key]) for key in sorted(counts)]
 
 
-def by_two(labels: tuple[str, str], counts: Mapping[tuple[str, str], float]) -> list[Sample]:
+def by_two_labels(labels: tuple[str, str], counts: Mapping[tuple[str, str], float]) -> list[Sample]:
     """Return samples with two labels."""
     return [(tuple(zip(labels, key, strict=True)), counts[key]) for key in sorted(counts)]
 
 
-def amounts(cluster: str, dimensions: tuple[str, ...], vector: tuple[int, ...]) -> list[Sample]:
+def resource_samples(cluster: str, dimensions: tuple[str, ...], vector: tuple[int, ...]) -> list[Sample]:
     """Return amounts of resources in base units: whole cores instead of thousandths."""
     samples: list[Sample] = []
     for name, amount in zip(dimensions, vector, strict=False):
@@ -118,7 +118,7 @@ def tally(counts: dict[str, int], values: list[str]) -> None:
         values = [value for value in values if value != first]
 
 
-def render(families: Iterable[Family]) -> bytes:
+def render(families: Iterable[MetricFamily]) -> bytes:
     """Return the whole answer to a scrape. A metric without samples is listed too, so that its name can be
     found."""
     text: list[str] = []
@@ -132,13 +132,13 @@ def render(families: Iterable[Family]) -> bytes:
     return ("\n".join(text) + "\n").encode("utf-8", "replace")
 
 
-class Values:
+class LabelValues:
     """Bounds a label that people choose to ``LABEL_VALUES_MAX`` values while the process lives."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
 
-    def of(self, value: str) -> str:
+    def value_of(self, value: str) -> str:
         """Return the value to write: itself, or ``OTHER`` when there are too many."""
         known = self._known.get(value)
         if known is None:

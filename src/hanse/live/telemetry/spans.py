@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from hanse.live.clock import Clock
-from hanse.live.telemetry.trace_context import Parent, parent_of
+from hanse.live.telemetry.trace_context import TraceParent, parse_traceparent
 from hanse.model.effects import Effect, JobAccepted, JobSettled, RequestRejected, SendMessage
 from hanse.model.events import Event, JobSubmitted, MessageReceived
 from hanse.model.ids import JobId, job_of, job_text
@@ -44,11 +44,11 @@ class Span(msgspec.Struct, frozen=True):
     end: int
     attributes: Attributes = ()
     failed: bool = False
-    outer: bool = False
+    is_job: bool = False
     """True if the span covers the whole job."""
 
 
-class _Life:
+class _JobTimeline:
     """The times of a job so far. Instants of the broker's clock; -1: not yet."""
 
     __slots__ = (
@@ -63,7 +63,7 @@ class _Life:
         "submitted",
     )
 
-    def __init__(self, spec: JobSpec, parent: Parent | None, submitted: int) -> None:
+    def __init__(self, spec: JobSpec, parent: TraceParent | None, submitted: int) -> None:
         self.spec = spec
         self.parent = parent
         self.submitted = submitted
@@ -72,7 +72,7 @@ class _Life:
         self.clusters: dict[str, None] = {}
 
 
-class SpanMaker:
+class SpanBuilder:
     """Builds the spans of one broker's jobs. ``offer`` takes the spans of a job and must not wait."""
 
     def __init__(self, clock: Clock, offer: Callable[[list[Span]], None]) -> None:
@@ -80,92 +80,92 @@ class SpanMaker:
         """Jobs that were not tracked because there were too many."""
         self._clock = clock
         self._offer = offer
-        self._submissions: dict[tuple[str, int], _Life] = {}
-        self._lives: dict[JobId, _Life] = {}
-        self._does: dict[type, Callable[[int, Any], None]] = {
-            SendMessage: self._sent,
-            JobAccepted: self._accepted,
-            RequestRejected: self._rejected,
-            JobSettled: self._settled,
+        self._submissions: dict[tuple[str, int], _JobTimeline] = {}
+        self._timelines: dict[JobId, _JobTimeline] = {}
+        self._effect_handlers: dict[type, Callable[[int, Any], None]] = {
+            SendMessage: self._on_message_sent,
+            JobAccepted: self._on_job_accepted,
+            RequestRejected: self._on_request_rejected,
+            JobSettled: self._on_job_settled,
         }
 
-    def told(self, event: Event, commands: list[Effect], fresh: bool) -> None:
+    def on_event_durable(self, event: Event, effects: list[Effect], fresh: bool) -> None:
         """Note a durable event and its effects. ``fresh``: the event is no repeated message."""
         if type(event) is JobSubmitted:
-            self._submitted(event)
+            self._on_job_submitted(event)
         elif fresh and type(event) is MessageReceived and type(event.envelope.body) is TaskUpdates:
-            self._news(event.at, event.envelope.body)
-        for command in commands:
-            act = self._does.get(type(command))
-            if act is not None:
-                act(event.at, command)
+            self._on_task_updates(event.at, event.envelope.body)
+        for effect in effects:
+            handler = self._effect_handlers.get(type(effect))
+            if handler is not None:
+                handler(event.at, effect)
 
-    def _submitted(self, event: JobSubmitted) -> None:
-        parent = parent_of(event.spec.trace)
+    def _on_job_submitted(self, event: JobSubmitted) -> None:
+        parent = parse_traceparent(event.spec.trace)
         if parent is not None and not parent.sampled:
             return
-        if len(self._lives) + len(self._submissions) >= JOBS_MAX:
+        if len(self._timelines) + len(self._submissions) >= JOBS_MAX:
             self.untraced += 1
             return
-        self._submissions[event.client, event.request] = _Life(event.spec, parent, event.at)
+        self._submissions[event.client, event.request] = _JobTimeline(event.spec, parent, event.at)
 
-    def _accepted(self, _: int, reply: JobAccepted) -> None:
-        life = self._submissions.pop((reply.client, reply.request), None)
-        if life is not None and reply.job not in self._lives:
-            life.accepted = self._clock.now()
-            self._lives[reply.job] = life
+    def _on_job_accepted(self, _: int, reply: JobAccepted) -> None:
+        timeline = self._submissions.pop((reply.client, reply.request), None)
+        if timeline is not None and reply.job not in self._timelines:
+            timeline.accepted = self._clock.now()
+            self._timelines[reply.job] = timeline
 
-    def _rejected(self, _: int, reply: RequestRejected) -> None:
+    def _on_request_rejected(self, _: int, reply: RequestRejected) -> None:
         self._submissions.pop((reply.client, reply.request), None)
 
-    def _sent(self, at: int, command: SendMessage) -> None:
-        envelope = command.envelope
+    def _on_message_sent(self, at: int, effect: SendMessage) -> None:
+        envelope = effect.envelope
         if type(envelope.body) is Claim:
             for batch in envelope.body.batches:
-                life = self._lives.get(batch.job)
-                if life is not None:
-                    if life.claimed < 0:
-                        life.claimed = at
-                    if len(life.clusters) < CLUSTERS_MAX:
-                        life.clusters[envelope.target] = None
+                timeline = self._timelines.get(batch.job)
+                if timeline is not None:
+                    if timeline.claimed < 0:
+                        timeline.claimed = at
+                    if len(timeline.clusters) < CLUSTERS_MAX:
+                        timeline.clusters[envelope.target] = None
 
-    def _news(self, at: int, news: TaskUpdates) -> None:
-        for task, _, _ in news.started:
-            life = self._lives.get(job_of(task))
-            if life is not None and life.started < 0:
-                life.started = at
-        for end in news.ended:
-            life = self._lives.get(job_of(end.task))
-            if life is not None:
-                life.ended = at
-                life.attempts += 1
+    def _on_task_updates(self, at: int, updates: TaskUpdates) -> None:
+        for task, _, _ in updates.started:
+            timeline = self._timelines.get(job_of(task))
+            if timeline is not None and timeline.started < 0:
+                timeline.started = at
+        for end in updates.ended:
+            timeline = self._timelines.get(job_of(end.task))
+            if timeline is not None:
+                timeline.ended = at
+                timeline.attempts += 1
 
-    def _settled(self, at: int, settled: JobSettled) -> None:
-        life = self._lives.pop(settled.job, None)
-        if life is not None:
-            self._offer(self._spans(settled.job, life, settled.outcome, at))
+    def _on_job_settled(self, at: int, settled: JobSettled) -> None:
+        timeline = self._timelines.pop(settled.job, None)
+        if timeline is not None:
+            self._offer(self._build_spans(settled.job, timeline, settled.outcome, at))
 
-    def _spans(self, job: JobId, life: _Life, outcome: Outcome, settled: int) -> list[Span]:
-        shift = wall_now() - self._clock.now()
-        trace = life.parent.trace if life.parent is not None else secrets.token_bytes(TRACE_BYTES)
-        whole = secrets.token_bytes(SPAN_BYTES)
+    def _build_spans(self, job: JobId, timeline: _JobTimeline, outcome: Outcome, settled: int) -> list[Span]:
+        clock_shift = wall_now() - self._clock.now()
+        trace = timeline.parent.trace if timeline.parent is not None else secrets.token_bytes(TRACE_BYTES)
+        root_id = secrets.token_bytes(SPAN_BYTES)
 
         def span(name: str, begin: int, end: int) -> Span:
             return Span(
                 trace,
                 secrets.token_bytes(SPAN_BYTES),
-                whole,
+                root_id,
                 name,
-                (begin + shift) * _MICROSECOND,
-                (max(begin, end) + shift) * _MICROSECOND,
+                (begin + clock_shift) * _MICROSECOND,
+                (max(begin, end) + clock_shift) * _MICROSECOND,
             )
 
         moments = [
-            ("submit", life.submitted),
-            ("queue", life.accepted),
-            ("place", life.claimed),
-            ("run", life.started),
-            ("settle", life.ended),
+            ("submit", timeline.submitted),
+            ("queue", timeline.accepted),
+            ("place", timeline.claimed),
+            ("run", timeline.started),
+            ("settle", timeline.ended),
             ("", settled),
         ]
         known = [(name, at) for name, at in moments if at >= 0]
@@ -173,27 +173,27 @@ class SpanMaker:
         failed = outcome is Outcome.FAILED
         root = Span(
             trace,
-            whole,
-            life.parent.span if life.parent is not None else b"",
-            f"job {life.spec.name}",
-            (life.submitted + shift) * _MICROSECOND,
-            (settled + shift) * _MICROSECOND,
-            _attributes(job, life, outcome),
+            root_id,
+            timeline.parent.span if timeline.parent is not None else b"",
+            f"job {timeline.spec.name}",
+            (timeline.submitted + clock_shift) * _MICROSECOND,
+            (settled + clock_shift) * _MICROSECOND,
+            _attributes(job, timeline, outcome),
             failed,
-            outer=True,
+            is_job=True,
         )
         return [root, *parts]
 
 
-def _attributes(job: JobId, life: _Life, outcome: Outcome) -> Attributes:
+def _attributes(job: JobId, timeline: _JobTimeline, outcome: Outcome) -> Attributes:
     """Return the attributes that the conventions for messaging require, and ours."""
     attributes: Attributes = (
         ("messaging.system", "hanse"),
-        ("messaging.destination.name", life.spec.tenant),
+        ("messaging.destination.name", timeline.spec.tenant),
         ("messaging.message.id", job_text(job)),
-        ("hanse.job.tasks", life.spec.tasks),
-        ("hanse.job.attempts", life.attempts),
-        ("hanse.job.clusters", ",".join(life.clusters)),
+        ("hanse.job.tasks", timeline.spec.tasks),
+        ("hanse.job.attempts", timeline.attempts),
+        ("hanse.job.clusters", ",".join(timeline.clusters)),
         ("hanse.job.outcome", str(outcome)),
     )
     return (*attributes, ("error.type", "failed")) if outcome is Outcome.FAILED else attributes

@@ -17,7 +17,7 @@ HEADER = "traceparent"
 _SAMPLED = 0x01
 
 
-class Parent(msgspec.Struct, frozen=True):
+class TraceParent(msgspec.Struct, frozen=True):
     """A parsed ``traceparent``."""
 
     trace: bytes
@@ -28,18 +28,18 @@ class Parent(msgspec.Struct, frozen=True):
     """True if the submitter records this trace: if not, nobody else should."""
 
 
-def parent_of(text: str) -> Parent | None:
+def parse_traceparent(text: str) -> TraceParent | None:
     """Return the parts of a ``traceparent``; None if it is invalid."""
     if isinstance(read_trace(text, ""), Problem):
         return None
     _, trace_id, span_id, flags = text.split("-")
-    return Parent(bytes.fromhex(trace_id), bytes.fromhex(span_id), bool(int(flags, 16) & _SAMPLED))
+    return TraceParent(bytes.fromhex(trace_id), bytes.fromhex(span_id), bool(int(flags, 16) & _SAMPLED))
 
 
-def traced(headers: Mapping[str, str], jobs: list[Any]) -> list[Any]:
+def add_trace(headers: Mapping[str, str], jobs: list[Any]) -> list[Any]:
     """Return the jobs of a request; those without a trace get the request's, if it has a valid one."""
     parent = headers.get(HEADER, "")
-    if not parent or parent_of(parent) is None:
+    if not parent or parse_traceparent(parent) is None:
         return jobs
     return [
         {**data, "trace": parent} if isinstance(data, dict) and data.get("trace") is None else data

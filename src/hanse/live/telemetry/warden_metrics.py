@@ -7,17 +7,17 @@ from typing import Any, Final
 from hanse.core.warden.warden import Warden
 from hanse.live.config.league import ClusterEntry
 from hanse.live.journal.journal import Journal
-from hanse.live.telemetry.member_metrics import Daemonic, JournalWatch, MemberWatch
+from hanse.live.telemetry.member_metrics import JournalMetrics, MemberMetrics, ObservedDaemon
 from hanse.live.telemetry.prometheus_text import (
-    Family,
     Histogram,
-    amounts,
-    by,
+    MetricFamily,
+    by_label,
     counter,
     gauge,
     histogram,
-    plain,
+    resource_samples,
     tally,
+    unlabelled,
 )
 from hanse.model.effects import Effect, SendMessage
 from hanse.model.events import Event, MessageReceived
@@ -48,29 +48,33 @@ class BackendCounts:
         self.started = 0
         self.ended: dict[str, int] = dict.fromkeys(ENDS, 0)
 
-    def take(self, report: RunnerReport) -> None:
+    def add(self, report: RunnerReport) -> None:
         """Count the starts and ends of a report."""
         self.started += len(report.started)
         tally(self.ended, [end.outcome for end in report.ended])
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[MetricFamily]:
         """Return the backend's metrics."""
         return [
-            counter("hanse_backend_starts_total", "Attempts that runners have started.", plain(self.started)),
+            counter(
+                "hanse_backend_starts_total", "Attempts that runners have started.", unlabelled(self.started)
+            ),
             counter(
                 "hanse_backend_ends_total",
                 "Attempts that ended at runners, by outcome.",
-                by("outcome", self.ended),
+                by_label("outcome", self.ended),
             ),
         ]
 
 
-class WardenWatch(MemberWatch):
+class WardenMetrics(MemberMetrics):
     """The metrics of one warden."""
 
-    def __init__(self, daemon: Daemonic, machine: Warden, entry: ClusterEntry, journal: Journal) -> None:
+    def __init__(
+        self, daemon: ObservedDaemon, machine: Warden, entry: ClusterEntry, journal: Journal
+    ) -> None:
         super().__init__(daemon)
-        self.journal = JournalWatch(journal)
+        self.journal = JournalMetrics(journal)
         self._machine = machine
         self._entry = entry
         self._dimensions = dimensions_of(tuple(node.capacity for node in entry.nodes))
@@ -84,28 +88,29 @@ class WardenWatch(MemberWatch):
         self._stops = 0
         self._refused: dict[str, float] = {}
         self._start_seconds = Histogram()
-        self._sends: dict[type, Callable[[int, Any], None]] = {
-            RunnerOrders: self._ordered, TaskUpdates: self._news, ClaimReply: self._answered,
+        self._sent_handlers: dict[type, Callable[[int, Any], None]] = {
+            RunnerOrders: self._on_orders_sent, TaskUpdates: self._on_task_updates_sent,
+            ClaimReply: self._on_claim_reply_sent,
         }  # fmt: skip
 
-    def told(self, position: int, event: Event, commands: list[Effect]) -> None:
+    def on_event_durable(self, position: int, event: Event, effects: list[Effect]) -> None:
         """Count a durable event and its performed effects."""
         del position
         if type(event) is MessageReceived:
             envelope = event.envelope
-            if self.links.takes(envelope):
+            if self.links.note_received(envelope):
                 body = envelope.body
                 if type(body) is RunnerReport:
-                    self._reported(event.at, body)
+                    self._on_runner_report(event.at, body)
                 elif type(body) is OpenSession:
                     self._withheld.update({**dict.fromkeys(body.nodes, _NOTHING), **dict(body.withheld)})
-        for command in commands:
-            if type(command) is SendMessage and self.links.sends(command.envelope):
-                act = self._sends.get(type(command.envelope.body))
-                if act is not None:
-                    act(event.at, command.envelope.body)
+        for effect in effects:
+            if type(effect) is SendMessage and self.links.note_sent(effect.envelope):
+                handler = self._sent_handlers.get(type(effect.envelope.body))
+                if handler is not None:
+                    handler(event.at, effect.envelope.body)
 
-    def _ordered(self, at: int, orders: RunnerOrders) -> None:
+    def _on_orders_sent(self, at: int, orders: RunnerOrders) -> None:
         self._stops += len(orders.stops)
         if orders.starts:
             ordered = self._ordered_at
@@ -113,23 +118,23 @@ class WardenWatch(MemberWatch):
             if len(ordered) > ORDERS_MAX:
                 del ordered[next(iter(ordered))]
 
-    def _reported(self, at: int, report: RunnerReport) -> None:
-        self._backend.take(report)
+    def _on_runner_report(self, at: int, report: RunnerReport) -> None:
+        self._backend.add(report)
         self._withheld.update(report.withheld)
         ordered = self._ordered_at
         for task in [task for task, _ in report.started if task in ordered]:
             self._start_seconds.observe((at - ordered.pop(task)) / SECOND)
 
-    def _news(self, _: int, news: TaskUpdates) -> None:
-        self._grants += len(news.offers)
+    def _on_task_updates_sent(self, _: int, updates: TaskUpdates) -> None:
+        self._grants += len(updates.offers)
 
-    def _answered(self, _: int, answer: ClaimReply) -> None:
-        for entry in answer.refused:
+    def _on_claim_reply_sent(self, _: int, reply: ClaimReply) -> None:
+        for entry in reply.refused:
             self._refused[entry.reason] = self._refused.get(entry.reason, 0) + 1
 
     # --- scraping ------------------------------------------------------------------------------------------
 
-    async def own_families(self) -> list[Family]:
+    async def own_families(self) -> list[MetricFamily]:
         """Return a warden's metrics."""
         return [
             *self._room_families(),
@@ -138,29 +143,29 @@ class WardenWatch(MemberWatch):
             gauge(
                 "hanse_tasks_running",
                 "Attempts that were ordered and have not ended.",
-                plain(self._machine.attempts),
+                unlabelled(self._machine.attempts),
             ),
             histogram(
                 "hanse_start_latency_seconds",
                 "Time from an order to a runner to its report that the last task of the order has started.",
                 [((), self._start_seconds)],
             ),
-            counter("hanse_grants_total", "Grants of resources to brokers.", plain(self._grants)),
-            counter("hanse_stops_total", "Orders to runners to stop an attempt.", plain(self._stops)),
+            counter("hanse_grants_total", "Grants of resources to brokers.", unlabelled(self._grants)),
+            counter("hanse_stops_total", "Orders to runners to stop an attempt.", unlabelled(self._stops)),
             counter(
                 "hanse_claims_refused_total",
                 "Tasks that brokers claimed and this warden refused, by reason.",
-                by("reason", self._refused),
+                by_label("reason", self._refused),
             ),
             *self.journal.families(),
             counter(
                 "hanse_rare_branches_total",
                 "How often the machine took each of its rare branches, to find unusual behaviour.",
-                by("branch", dict(self._machine.marks)),
+                by_label("branch", dict(self._machine.marks)),
             ),
         ]
 
-    def _room_families(self) -> list[Family]:
+    def _room_families(self) -> list[MetricFamily]:
         name, dimensions = self._entry.name, self._dimensions
         capacity = _NOTHING
         for node in self._entry.nodes:
@@ -175,42 +180,42 @@ class WardenWatch(MemberWatch):
             gauge(
                 "hanse_cluster_capacity",
                 "Resources of the cluster's nodes: cores, bytes, GPUs, units.",
-                amounts(name, dimensions, capacity.vector(dimensions) or ()),
+                resource_samples(name, dimensions, capacity.vector(dimensions) or ()),
             ),
             gauge(
                 "hanse_cluster_allocated",
                 "Resources that attempts and grants hold: cores, bytes, GPUs, units.",
-                amounts(name, dimensions, allocated.vector(dimensions) or ()),
+                resource_samples(name, dimensions, allocated.vector(dimensions) or ()),
             ),
             gauge(
                 "hanse_cluster_withheld",
                 "Resources that the backend withholds, as others use them or they are closed: cores, bytes, "
                 "GPUs, units.",
-                amounts(name, dimensions, withheld.vector(dimensions) or ()),
+                resource_samples(name, dimensions, withheld.vector(dimensions) or ()),
             ),
         ]
 
-    def _node_families(self) -> list[Family]:
+    def _node_families(self) -> list[MetricFamily]:
         states = {"down": 0, "draining": 0, "open": 0}
         for up, draining, _ in self._machine.states():
             states["down" if not up else "draining" if draining else "open"] += 1
-        return [gauge("hanse_cluster_nodes", "Nodes of the cluster by state.", by("state", states))]
+        return [gauge("hanse_cluster_nodes", "Nodes of the cluster by state.", by_label("state", states))]
 
 
-class RunnerWatch(MemberWatch):
+class RunnerMetrics(MemberMetrics):
     """The metrics of a runner on a machine of its own, from its messages to its warden."""
 
-    def __init__(self, daemon: Daemonic, send: Callable[[Envelope], None]) -> None:
+    def __init__(self, daemon: ObservedDaemon, send: Callable[[Envelope], None]) -> None:
         super().__init__(daemon)
         self._send = send
         self._backend = BackendCounts()
 
     def send(self, envelope: Envelope) -> None:
         """Count and send an envelope of the runner."""
-        if self.links.sends(envelope) and type(envelope.body) is RunnerReport:
-            self._backend.take(envelope.body)
+        if self.links.note_sent(envelope) and type(envelope.body) is RunnerReport:
+            self._backend.add(envelope.body)
         self._send(envelope)
 
-    async def own_families(self) -> list[Family]:
+    async def own_families(self) -> list[MetricFamily]:
         """Return a runner's metrics."""
         return self._backend.families()

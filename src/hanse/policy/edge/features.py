@@ -11,15 +11,15 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from hanse.policy.edge.priced import PricedRule, Standing, own_pick, standing
-from hanse.policy.edge.shown import SHOWN_FEATURES, SIZES_MAX, Singles
-from hanse.policy.edge.view import NONE, Flags, Floats, Ints, View
+from hanse.policy.edge.feature_table import SIZES_MAX, TABLE_FEATURES, Singles
+from hanse.policy.edge.priced import PricedRule, RuleStanding, own_pick, rule_standing
+from hanse.policy.edge.view import NONE, EdgeView, Flags, Floats, Ints
 
 CLUSTER_FEATURES: Final = 18
 TASK_FEATURES: Final = 20
 RUNNING_FEATURES: Final = 6
 
-PICK_SHOWN: Final = 19
+RULE_PICK_COLUMN: Final = 19
 """Column of a task's features that marks the slot the rule would choose alone."""
 
 COST_UNKNOWN: Final = 1e6
@@ -45,16 +45,16 @@ class Features(msgspec.Struct, frozen=True, eq=False):
     """(B, N, N) summaries (last axis) that each cluster (second axis) has."""
 
 
-def encode(rule: PricedRule, view: View, believed: Ints) -> Features:
+def encode(rule: PricedRule, view: EdgeView, believed: Ints) -> Features:
     """Return the features of a view.
 
     ``believed`` (E, N, N, 2) is each cluster's belief of every cluster's free room, -1: none.
     """
     clusters = view.task.shape[1]
-    stand = standing(rule, view, believed)
+    stand = rule_standing(rule, view, believed)
     filled = view.task != NONE
     may_choose = filled & (stand.cost < np.inf) & view.can_act[:, :, None]
-    left = _left(rule, view)
+    left = _remaining_steps(rule, view)
     return Features(
         cluster=_cluster_columns(view, filled, left),
         task=_task_columns(rule, view, believed, may_choose, stand),
@@ -64,7 +64,7 @@ def encode(rule: PricedRule, view: View, believed: Ints) -> Features:
     )
 
 
-def _left(rule: PricedRule, view: View) -> Floats:
+def _remaining_steps(rule: PricedRule, view: EdgeView) -> Floats:
     """Return (E, N, R) steps that running tasks are believed to need still, at least 1; 0 in empty slots."""
     cpus, gpus = np.minimum(view.run_cpus, rule.limit[0]), np.minimum(view.run_gpus, rule.limit[1])
     _, wide, high = rule.durations.shape
@@ -75,7 +75,7 @@ def _left(rule: PricedRule, view: View) -> Floats:
     return left
 
 
-def _cluster_columns(view: View, filled: Flags, left: Floats) -> Singles:
+def _cluster_columns(view: EdgeView, filled: Flags, left: Floats) -> Singles:
     episodes, clusters, window = view.task.shape
     out = np.empty((episodes, clusters, CLUSTER_FEATURES), dtype=np.float32)
     np.multiply(view.free, 1 / 16.0, out=out[..., 0:2], casting="same_kind")
@@ -96,12 +96,12 @@ def _cluster_columns(view: View, filled: Flags, left: Floats) -> Singles:
 
 
 def _task_columns(
-    rule: PricedRule, view: View, believed: Ints, may_choose: Flags, stand: Standing
+    rule: PricedRule, view: EdgeView, believed: Ints, may_choose: Flags, stand: RuleStanding
 ) -> Singles:
     episodes, clusters, window = view.task.shape
     out = np.empty((episodes, clusters, window, TASK_FEATURES), dtype=np.float32)
     filled = view.task != NONE
-    out[..., :SHOWN_FEATURES] = rule.shown.take(rule.at(view.kind, view.free), axis=0)
+    out[..., :TABLE_FEATURES] = rule.feature_table.take(rule.at(view.kind, view.free), axis=0)
     ratio = np.minimum(stand.cost, COST_UNKNOWN) / np.minimum(stand.best, COST_UNKNOWN / 10)
     out[..., 9] = np.log(np.minimum(np.maximum(ratio, 1.0), np.e**2))
     out[..., 10] = stand.allowed
@@ -116,12 +116,12 @@ def _task_columns(
     out[..., 17] = (view.due / 20.0).clip(-1, 1)
     out[..., 18] = 1.0 / np.maximum(options, 1)
     pick = own_pick(view, stand.allowed & stand.ours)
-    out[..., PICK_SHOWN] = pick[..., None] == np.arange(window)
+    out[..., RULE_PICK_COLUMN] = pick[..., None] == np.arange(window)
     out *= filled[..., None]
     return out
 
 
-def _running_columns(view: View, left: Floats) -> Singles:
+def _running_columns(view: EdgeView, left: Floats) -> Singles:
     out = np.empty((*view.run_task.shape, RUNNING_FEATURES), dtype=np.float32)
     filled = left > 0
     out[..., 0] = filled

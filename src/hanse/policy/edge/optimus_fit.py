@@ -16,7 +16,7 @@ ROUNDS_MAX: Final = 500
 """Levenberg-Marquardt rounds; the fits here settle in fewer than 100."""
 
 
-def fitted_speed(speed: Floats, *, transposed: bool) -> Floats:
+def fit_speed(speed: Floats, *, transposed: bool) -> Floats:
     """Fit the speed of every kind at every size, shape (K, C+1, G+1); 0 where a resource is 0."""
     kinds, wide, high = speed.shape
     assert not transposed or wide == high, "the published exchange of axes is defined on a square grid"

@@ -6,10 +6,10 @@ running tasks anew in every round. Arrays are (E, N, R): episodes, clusters, run
 
 import numpy as np
 
-from hanse.policy.edge.view import NONE, Flags, Floats, Ints, View
+from hanse.policy.edge.view import NONE, EdgeView, Flags, Floats, Ints
 
 
-def admit_first(view: View, minimum: Ints) -> Ints:
+def admit_first(view: EdgeView, minimum: Ints) -> Ints:
     """Return (E, N) the first filled slot that no earlier cluster has taken, while a minimum more fits."""
     most = (view.capacity[:, None, :] // minimum[None]).min(axis=(1, 2))
     room = (view.run_task != NONE).sum(axis=2) < most[None]

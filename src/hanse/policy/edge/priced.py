@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from hanse.policy.edge.shown import Singles, shown_table
-from hanse.policy.edge.view import NONE, Choice, Flags, Floats, Ints, View, reach_flags
+from hanse.policy.edge.feature_table import Singles, make_feature_table
+from hanse.policy.edge.view import NONE, Choice, EdgeView, Flags, Floats, Ints, reach_flags
 
 
 class Prices(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class PricedRule(msgspec.Struct, frozen=True, eq=False):
     cpus: Ints
     gpus: Ints
     """Size with that value; ties to fewer GPUs, then fewer CPUs; 0 where none fits."""
-    shown: Singles
+    feature_table: Singles
     """Network features of a kind in some free room, by the flat index of :meth:`at`."""
 
     def at(self, kind: Ints, free: Ints) -> Ints:
@@ -86,7 +86,7 @@ def compile_rule(durations: Floats, minimum: Ints, prices: Prices) -> PricedRule
         cost=cost,
         cpus=cpus,
         gpus=gpus,
-        shown=shown_table(durations, cpus, gpus),
+        feature_table=make_feature_table(durations, cpus, gpus),
     )
 
 
@@ -112,7 +112,9 @@ TABLED_CLUSTERS_MAX: Final = 10
 """Largest league that looks the best cost up by the bit set of reach."""
 
 
-def acceptable(rule: PricedRule, view: View, free: Ints, best: Floats | None = None) -> tuple[Flags, Floats]:
+def acceptable_tasks(
+    rule: PricedRule, view: EdgeView, free: Ints, best: Floats | None = None
+) -> tuple[Flags, Floats]:
     """Return (E, N, P) tasks that the rule would start now in ``free`` room, and their cost.
 
     ``best`` is the result of :func:`best_anywhere`, if the caller has it.
@@ -126,17 +128,17 @@ def acceptable(rule: PricedRule, view: View, free: Ints, best: Floats | None = N
     return np.asarray(filled & np.isfinite(cost) & (patient | late)), cost
 
 
-def leave_to_better(rule: PricedRule, view: View, believed: Ints, cost: Floats) -> Flags:
+def best_here(rule: PricedRule, view: EdgeView, believed: Ints, cost: Floats) -> Flags:
     """Flag tasks (E, N, P) for which no other cluster that reaches them offers a lower cost now.
 
     ``believed`` (E, N, N, 2) is what each cluster (second axis) believes to be free at each other (third
     axis); negative where it knows nothing, and then it leaves nothing to that one.
     """
     reached = reach_flags(view.reach, view.task.shape[1])
-    return np.asarray(cost <= _elsewhere(rule, view, believed, reached))
+    return np.asarray(cost <= _best_offer_elsewhere(rule, view, believed, reached))
 
 
-def _elsewhere(rule: PricedRule, view: View, believed: Ints, reached: Flags) -> Floats:
+def _best_offer_elsewhere(rule: PricedRule, view: EdgeView, believed: Ints, reached: Flags) -> Floats:
     """Return (E, N, P) the least cost that a reached cluster is believed to offer now."""
     episodes, clusters, _ = view.task.shape
     kinds, wide, high = rule.cost.shape
@@ -149,7 +151,7 @@ def _elsewhere(rule: PricedRule, view: View, believed: Ints, reached: Flags) -> 
     return np.asarray(each.min(axis=-1))
 
 
-class Standing(msgspec.Struct, frozen=True, eq=False):
+class RuleStanding(msgspec.Struct, frozen=True, eq=False):
     """Rule's result for every pending task; all (E, N, P) but the last."""
 
     cost: Floats
@@ -164,16 +166,16 @@ class Standing(msgspec.Struct, frozen=True, eq=False):
     """(E, N, P, N) clusters it reaches."""
 
 
-def standing(rule: PricedRule, view: View, believed: Ints) -> Standing:
+def rule_standing(rule: PricedRule, view: EdgeView, believed: Ints) -> RuleStanding:
     """Compute the rule's result for all pending tasks once. ``believed``: (E, N, N, 2)."""
     reached = reach_flags(view.reach, view.task.shape[1])
     best = best_anywhere(rule, view.capacity, view.kind, view.reach, reached)
-    allowed, cost = acceptable(rule, view, view.free, best)
-    ours = np.asarray(cost <= _elsewhere(rule, view, believed, reached))
-    return Standing(cost=cost, best=best, allowed=allowed, ours=ours, reached=reached)
+    allowed, cost = acceptable_tasks(rule, view, view.free, best)
+    ours = np.asarray(cost <= _best_offer_elsewhere(rule, view, believed, reached))
+    return RuleStanding(cost=cost, best=best, allowed=allowed, ours=ours, reached=reached)
 
 
-def shared_room(view: View) -> Ints:
+def shared_room(view: EdgeView) -> Ints:
     """Return (E, N, N, 2) the free room of all clusters, known to all.
 
     Nothing for those that passed.
@@ -183,14 +185,14 @@ def shared_room(view: View) -> Ints:
     return np.broadcast_to(known[:, None], (episodes, clusters, clusters, 2))
 
 
-def choose_priced(rule: PricedRule, view: View) -> Choice:
+def choose_priced(rule: PricedRule, view: EdgeView) -> Choice:
     """Choose for every cluster with everything shared, in turn: no task is taken twice.
 
     The cluster with the most free GPUs goes first (ties: lower index). A cluster leaves a task to another
     that would give it a lower cost now. Inside a cluster: fewest clusters reached first (a task without an
     alternative must not lose), then the longest wait, then the lowest task number.
     """
-    stand = standing(rule, view, shared_room(view))
+    stand = rule_standing(rule, view, shared_room(view))
     allowed = stand.allowed & stand.ours
     episodes, clusters, _ = view.task.shape
     slot = np.full((episodes, clusters), NONE, dtype=np.int64)
@@ -205,19 +207,19 @@ def choose_priced(rule: PricedRule, view: View) -> Choice:
         chosen = order_slots(options[rows, n], view.waited[rows, n], task, usable)
         slot[rows, n] = chosen
         taken[:, turn] = np.where(chosen != NONE, task[rows, chosen], NONE)
-    return sized(rule, view, slot)
+    return at_rule_sizes(rule, view, slot)
 
 
-def choose_alone(rule: PricedRule, view: View, believed: Ints) -> Choice:
+def choose_alone(rule: PricedRule, view: EdgeView, believed: Ints) -> Choice:
     """Choose for every cluster alone, given what it believes of the others' room.
 
     Two may choose the same task.
     """
-    stand = standing(rule, view, believed)
-    return sized(rule, view, own_pick(view, stand.allowed & stand.ours))
+    stand = rule_standing(rule, view, believed)
+    return at_rule_sizes(rule, view, own_pick(view, stand.allowed & stand.ours))
 
 
-def own_pick(view: View, usable: Flags) -> Ints:
+def own_pick(view: EdgeView, usable: Flags) -> Ints:
     """Return (E, N) each cluster's own choice among the usable slots (E, N, P); ``NONE``: none.
 
     The order is that of :func:`choose_priced` inside a cluster.
@@ -229,7 +231,7 @@ def own_pick(view: View, usable: Flags) -> Ints:
     return order_slots(*columns, usable.reshape(flat)).reshape(episodes, clusters)
 
 
-def sized(rule: PricedRule, view: View, slot: Ints) -> Choice:
+def at_rule_sizes(rule: PricedRule, view: EdgeView, slot: Ints) -> Choice:
     """Return the choice of these slots at the rule's sizes."""
     room = np.minimum(view.free, rule.limit)
     some = slot != NONE

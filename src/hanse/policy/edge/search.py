@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from hanse.policy.edge.priced import PricedRule, choose_priced
-from hanse.policy.edge.view import NONE, Choice, Flags, Floats, Ints, View, reach_flags
+from hanse.policy.edge.view import NONE, Choice, EdgeView, Flags, Floats, Ints, reach_flags
 
 HORIZON: Final = 16
 """Steps for which a lane is played."""
@@ -23,11 +23,11 @@ CANDIDATES_MAX: Final = 24
 """First moves tried per cluster and round."""
 
 
-DOUBTS: Final = 2.0
+STANDARD_ERRORS: Final = 2.0
 """Standard errors by which an imagined gain must exceed zero before the search leaves the rule."""
 
 
-class Future(msgspec.Struct, frozen=True, eq=False):
+class FutureArrivals(msgspec.Struct, frozen=True, eq=False):
     """Arrivals of the next steps in F imagined futures of each of E episodes. Axes: episode, future, task."""
 
     after: Ints
@@ -36,7 +36,7 @@ class Future(msgspec.Struct, frozen=True, eq=False):
     reach: Ints
 
 
-class Lanes:
+class RolloutLanes:
     """Copies (B) of the league, played forward by the rule."""
 
     def __init__(self, rule: PricedRule, capacity: Ints, free: Ints, release: Ints, horizon: int) -> None:
@@ -116,7 +116,7 @@ class Lanes:
         return np.asarray(self.spent + np.where(self.waiting, ideal, 0.0).sum(axis=1))
 
 
-def waiting_tasks(view: View, rows: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+def waiting_tasks(view: EdgeView, rows: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """Return the distinct pending tasks of some episodes, padded: numbers, kinds, reach, waits, each (L,
     W)."""
     episodes = len(rows)
@@ -137,7 +137,7 @@ def waiting_tasks(view: View, rows: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     return np.where(there, np.take_along_axis(task, first, axis=1), NONE), packed[0], packed[1], packed[2]
 
 
-def releases(rule: PricedRule, view: View, rows: Ints, horizon: int) -> Ints:
+def expected_releases(rule: PricedRule, view: EdgeView, rows: Ints, horizon: int) -> Ints:
     """Return (L, N, horizon + 1, 2) room that is believed to come back after so many steps."""
     run = view.run_task[rows] != NONE
     cpus, gpus = view.run_cpus[rows], view.run_gpus[rows]
@@ -152,8 +152,8 @@ def releases(rule: PricedRule, view: View, rows: Ints, horizon: int) -> Ints:
     return out
 
 
-def candidates(
-    rule: PricedRule, view: View, e: int, n: int, taken: tuple[int, ...]
+def candidate_moves(
+    rule: PricedRule, view: EdgeView, e: int, n: int, taken: tuple[int, ...]
 ) -> list[tuple[int, int, int]]:
     """Return first moves of one cluster.
 
@@ -183,36 +183,43 @@ def candidates(
 
 
 def search_turn(
-    rule: PricedRule, view: View, n: int, so_far: Choice, future: Future, horizon: int = HORIZON
+    rule: PricedRule,
+    view: EdgeView,
+    n: int,
+    earlier_choice: Choice,
+    future: FutureArrivals,
+    horizon: int = HORIZON,
 ) -> Choice:
     """Return the earlier choice with cluster ``n``'s best move added, for all episodes."""
     rows = np.flatnonzero(view.can_act[:, n])
     moves: list[tuple[int, int, int, int]] = []
     for e in rows:
-        earlier = [
-            (m, int(so_far.slot[e, m])) for m in range(view.task.shape[1]) if so_far.slot[e, m] != NONE
+        earlier_moves = [
+            (m, int(earlier_choice.slot[e, m]))
+            for m in range(view.task.shape[1])
+            if earlier_choice.slot[e, m] != NONE
         ]
-        taken = tuple(int(view.task[e, m, slot]) for m, slot in earlier)
-        found = candidates(rule, view, int(e), n, taken)
-        if len(found) > 1:
-            moves.extend((int(e), *move) for move in found)
+        taken = tuple(int(view.task[e, m, slot]) for m, slot in earlier_moves)
+        candidates = candidate_moves(rule, view, int(e), n, taken)
+        if len(candidates) > 1:
+            moves.extend((int(e), *move) for move in candidates)
     if not moves:
-        return so_far
+        return earlier_choice
     table = np.array(moves, dtype=np.int64)
     futures = future.kind.shape[1]
     lane_move = np.repeat(np.arange(len(table)), futures)
-    cost = _played(rule, view, n, so_far, future, (table, lane_move), horizon)
+    cost = _play_moves(rule, view, n, earlier_choice, future, (table, lane_move), horizon)
     cost = cost.reshape(len(table), futures)
     usual = choose_priced(rule, view)
-    slot, cpus, gpus = so_far.slot.copy(), so_far.cpus.copy(), so_far.gpus.copy()
+    slot, cpus, gpus = earlier_choice.slot.copy(), earlier_choice.cpus.copy(), earlier_choice.gpus.copy()
     for e in np.unique(table[:, 0]):
         mine = np.flatnonzero(table[:, 0] == e)
-        pick = table[mine[_better(cost[mine], _rules_move(view, n, int(e), usual, table[mine]))]]
+        pick = table[mine[_best_move(cost[mine], _rule_move_index(view, n, int(e), usual, table[mine]))]]
         slot[e, n], cpus[e, n], gpus[e, n] = pick[1], pick[2], pick[3]
-    return Choice(slot=slot, cpus=cpus, gpus=gpus, preference=so_far.preference)
+    return Choice(slot=slot, cpus=cpus, gpus=gpus, preference=earlier_choice.preference)
 
 
-def _rules_move(view: View, n: int, e: int, usual: Choice, moves: Ints) -> int:
+def _rule_move_index(view: EdgeView, n: int, e: int, usual: Choice, moves: Ints) -> int:
     """Return the index of the rule's move: the same kind, reach and size; else the pass, which is last."""
     slot = int(usual.slot[e, n])
     if slot != NONE:
@@ -225,22 +232,22 @@ def _rules_move(view: View, n: int, e: int, usual: Choice, moves: Ints) -> int:
     return len(moves) - 1
 
 
-def _better(cost: Floats, usual: int) -> int:
+def _best_move(cost: Floats, usual: int) -> int:
     """Return the move of least mean cost over (moves, futures), if it is significantly better than the
     rule's."""
     best = int(np.argmin(cost.mean(axis=1)))
     gain = cost[usual] - cost[best]
     futures = len(gain)
     doubt = float(gain.std(ddof=1)) / futures**0.5 if futures > 1 else 0.0
-    return best if float(gain.mean()) > DOUBTS * doubt else usual
+    return best if float(gain.mean()) > STANDARD_ERRORS * doubt else usual
 
 
-def _played(
+def _play_moves(
     rule: PricedRule,
-    view: View,
+    view: EdgeView,
     n: int,
-    so_far: Choice,
-    future: Future,
+    earlier_choice: Choice,
+    future: FutureArrivals,
     moves: tuple[Ints, Ints],
     horizon: int,
 ) -> Floats:
@@ -250,7 +257,9 @@ def _played(
     e = move[:, 0]
     which = np.tile(np.arange(future.kind.shape[1]), len(table))
     task, kind, reach, waited = waiting_tasks(view, e)
-    lanes = Lanes(rule, view.capacity, view.free[e].copy(), releases(rule, view, e, horizon), horizon)
+    lanes = RolloutLanes(
+        rule, view.capacity, view.free[e].copy(), expected_releases(rule, view, e, horizon), horizon
+    )
     lanes.set_tasks(
         np.concatenate([kind, future.kind[e, which]], axis=1),
         reach_flags(np.concatenate([reach, future.reach[e, which]], axis=1), view.task.shape[1]),
@@ -258,17 +267,17 @@ def _played(
         np.concatenate([waited, -future.after[e, which]], axis=1),
     )
     for m in range(view.task.shape[1]):
-        slot = so_far.slot[e, m] if m != n else move[:, 1]
+        slot = earlier_choice.slot[e, m] if m != n else move[:, 1]
         lane = np.flatnonzero(slot != NONE)
         if not len(lane):
             continue
         wanted = view.task[e[lane], m, slot[lane]]
         where = np.argmax(task[lane] == wanted[:, None], axis=1)
-        cpus = so_far.cpus[e, m] if m != n else move[:, 2]
-        gpus = so_far.gpus[e, m] if m != n else move[:, 3]
+        cpus = earlier_choice.cpus[e, m] if m != n else move[:, 2]
+        gpus = earlier_choice.gpus[e, m] if m != n else move[:, 3]
         lanes.start(lane, where, np.full(len(lane), m), np.stack([cpus[lane], gpus[lane]], axis=1), 0)
     # a pass holds for this step of time, for this cluster and for those that had their turn before it
-    passed = so_far.slot[e] == NONE
+    passed = earlier_choice.slot[e] == NONE
     passed[:, n] = move[:, 1] == NONE
     passed[:, n + 1 :] = False
     held = lanes.reach

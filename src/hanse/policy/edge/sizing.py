@@ -12,10 +12,10 @@ import numpy as np
 
 from hanse.policy.edge import network as networks
 from hanse.policy.edge.features import encode
-from hanse.policy.edge.guard import Watch, decides
-from hanse.policy.edge.network import Network
-from hanse.policy.edge.priced import PricedRule, acceptable, best_anywhere, choose_alone, leave_to_better
-from hanse.policy.edge.view import NO_DEADLINE, NONE, Choice, Ints, View
+from hanse.policy.edge.guard import GuardState, is_learned_turn
+from hanse.policy.edge.network import EdgeNetwork
+from hanse.policy.edge.priced import PricedRule, acceptable_tasks, best_anywhere, best_here, choose_alone
+from hanse.policy.edge.view import NO_DEADLINE, NONE, Choice, EdgeView, Ints
 
 PENDING_MAX: Final = 64
 """Tasks considered in one call: the first of the warden's order; the rest wait."""
@@ -48,7 +48,7 @@ class RunningTask(msgspec.Struct, frozen=True):
     elapsed: int
 
 
-class Room(msgspec.Struct, frozen=True):
+class ClusterRoom(msgspec.Struct, frozen=True):
     """Room of a cluster: CPUs and GPUs."""
 
     capacity: tuple[int, int]
@@ -91,10 +91,10 @@ class Sizing(msgspec.Struct, frozen=True):
 def size_elastic(
     tasks: tuple[ElasticTask, ...],
     running: tuple[RunningTask, ...],
-    rooms: tuple[Room, ...],
+    rooms: tuple[ClusterRoom, ...],
     rule: PricedRule,
-    network: Network | None = None,
-    watch: Watch | None = None,
+    network: EdgeNetwork | None = None,
+    guard_state: GuardState | None = None,
 ) -> Sizing:
     """Choose one pending task and its size for the first cluster of ``rooms``, or nothing.
 
@@ -102,20 +102,24 @@ def size_elastic(
     guard state it always is), the network answers; else the priced rule.
     """
     view = _view(tasks[:PENDING_MAX], running, rooms)
-    believed = _believed(rooms)
-    learned = network is not None and (watch is None or decides(watch))
+    believed = _known_room(rooms)
+    learned = network is not None and (guard_state is None or is_learned_turn(guard_state))
     if network is not None and learned:
-        features = networks.narrowed(network, encode(rule, view, believed), view)
+        features = networks.restrict_to_oldest(network, encode(rule, view, believed), view)
         local, task, summary = networks.local_states(network, features)
         alone = np.broadcast_to(np.eye(len(rooms), dtype=np.bool_), features.known.shape)
-        heard = networks.heard(network, local, summary, alone)
-        choice = networks.finish(network, rule, view, features, (heard, task))
+        states = networks.read_summaries(network, local, summary, alone)
+        choice = networks.decode_choice(network, rule, view, features, (states, task))
     else:
         choice = choose_alone(rule, view, believed)
-    return _explained(tasks[:PENDING_MAX], rule, view, believed, choice, "network" if learned else "priced")
+    return _explain_choice(
+        tasks[:PENDING_MAX], rule, view, believed, choice, "network" if learned else "priced"
+    )
 
 
-def _view(tasks: tuple[ElasticTask, ...], running: tuple[RunningTask, ...], rooms: tuple[Room, ...]) -> View:
+def _view(
+    tasks: tuple[ElasticTask, ...], running: tuple[RunningTask, ...], rooms: tuple[ClusterRoom, ...]
+) -> EdgeView:
     """Return a view of one episode in which only the first cluster has tasks and may act."""
     n, p, r = len(rooms), max(len(tasks), 1), max(len(running), 1)
 
@@ -132,7 +136,7 @@ def _view(tasks: tuple[ElasticTask, ...], running: tuple[RunningTask, ...], room
         run_cpus[0, 0, i], run_gpus[0, 0, i] = held.cpus, held.gpus
     can_act = np.zeros((1, n), dtype=np.bool_)
     can_act[0, 0] = True
-    return View(
+    return EdgeView(
         time=np.zeros(1, dtype=np.int64),
         free=np.array([[room.free or (0, 0) for room in rooms]], dtype=np.int64),
         capacity=np.array([room.capacity for room in rooms], dtype=np.int64),
@@ -151,19 +155,24 @@ def _view(tasks: tuple[ElasticTask, ...], running: tuple[RunningTask, ...], room
     )
 
 
-def _believed(rooms: tuple[Room, ...]) -> Ints:
+def _known_room(rooms: tuple[ClusterRoom, ...]) -> Ints:
     """Return (1, N, N, 2) the first cluster's belief of every cluster's free room."""
     known = np.array([room.free if room.free is not None else (NONE, NONE) for room in rooms], dtype=np.int64)
     return np.broadcast_to(known, (1, len(rooms), len(rooms), 2))
 
 
-def _explained(
-    tasks: tuple[ElasticTask, ...], rule: PricedRule, view: View, believed: Ints, choice: Choice, policy: str
+def _explain_choice(
+    tasks: tuple[ElasticTask, ...],
+    rule: PricedRule,
+    view: EdgeView,
+    believed: Ints,
+    choice: Choice,
+    policy: str,
 ) -> Sizing:
     """Return the first cluster's choice with its reasons."""
     slot = int(choice.slot[0, 0])
     best = best_anywhere(rule, view.capacity, view.kind, view.reach)[0, 0]
-    reasons = _reasons(tasks, rule, view, believed, slot)
+    reasons = _pass_over_reasons(tasks, rule, view, believed, slot)
     prices = rule.prices
     if slot == NONE:
         return Sizing(
@@ -199,7 +208,7 @@ def _explained(
 
 
 def _alternatives(
-    rule: PricedRule, kind: int, chosen: tuple[int, int], view: View
+    rule: PricedRule, kind: int, chosen: tuple[int, int], view: EdgeView
 ) -> tuple[Alternative, ...]:
     """Return the cheapest other sizes that fit, one per number of GPUs."""
     room = np.minimum(view.free[0, 0], rule.limit)
@@ -214,12 +223,12 @@ def _alternatives(
     return tuple(found[:ALTERNATIVES_MAX])
 
 
-def _reasons(
-    tasks: tuple[ElasticTask, ...], rule: PricedRule, view: View, believed: Ints, slot: int
+def _pass_over_reasons(
+    tasks: tuple[ElasticTask, ...], rule: PricedRule, view: EdgeView, believed: Ints, slot: int
 ) -> tuple[tuple[int, str], ...]:
     """Return the reason why each of the other tasks was not taken."""
-    allowed, cost = acceptable(rule, view, view.free)
-    ours = leave_to_better(rule, view, believed, cost)
+    allowed, cost = acceptable_tasks(rule, view, view.free)
+    ours = best_here(rule, view, believed, cost)
     best = best_anywhere(rule, view.capacity, view.kind, view.reach)
     out: list[tuple[int, str]] = []
     for i, one in enumerate(tasks):

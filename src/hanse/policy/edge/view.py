@@ -22,7 +22,7 @@ CLUSTERS_MAX: Final = 62
 """Largest league: reach is a bit set in a signed 64-bit integer; a larger league is split into regions."""
 
 
-class View(msgspec.Struct, frozen=True, eq=False):
+class EdgeView(msgspec.Struct, frozen=True, eq=False):
     """State that policies may see: no progress, no future, only what a warden knows."""
 
     time: Ints
@@ -74,7 +74,7 @@ class Choice(msgspec.Struct, frozen=True, eq=False):
     """(E, N) log-probability of the chosen slot given the cluster, for the conflict rule; 0 for rules."""
 
 
-def nobody(episodes: int, clusters: int) -> Choice:
+def all_pass(episodes: int, clusters: int) -> Choice:
     """Return a choice in which every cluster passes."""
     shape = (episodes, clusters)
     return Choice(

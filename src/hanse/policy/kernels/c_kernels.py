@@ -32,10 +32,10 @@ def _c_function(library: ctypes.PyDLL | None, name: str, arguments: int) -> Call
     """Return the C function of this name, which takes addresses (or bytes) only and returns an int64."""
     if library is None:
 
-        def missing(*_: object) -> int:
+        def raise_missing(*_: object) -> int:
             raise AssertionError(f"{name} called without the library: {LOAD_ERROR}")
 
-        return missing
+        return raise_missing
     function = library[name]
     function.argtypes = [ctypes.c_void_p] * arguments
     function.restype = ctypes.c_int64

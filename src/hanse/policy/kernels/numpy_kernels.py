@@ -93,15 +93,15 @@ def settle(
     allowed = mask_flags(mask, room.nodes)
     given: dict[int, int] = {}
 
-    def may_take(node: int) -> bool:
+    def can_take(node: int) -> bool:
         return bool(allowed[node]) and room.fits(node, ask) and not 0 < each_max <= given.get(node, 0)
 
     settled: list[int] = []
     cursor = 0  # only forwards: within a call room shrinks, so a node once passed over never fits again
     for proposed in nodes:
         node = proposed
-        if not (0 <= node < room.nodes and may_take(node)):
-            while cursor < len(rest) and not may_take(int(rest[cursor])):
+        if not (0 <= node < room.nodes and can_take(node)):
+            while cursor < len(rest) and not can_take(int(rest[cursor])):
                 cursor += 1
             node = int(rest[cursor]) if cursor < len(rest) else -1
         if node >= 0:

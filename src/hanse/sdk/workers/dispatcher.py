@@ -17,100 +17,106 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from hanse.sdk.errors import HandLostError, NoHandsError, SdkError
-from hanse.sdk.result_delivery import Settler
-from hanse.sdk.workers.autoscaler import Muster
-from hanse.sdk.workers.provisioner import Ending, Hired, Keeper, Refusal
-from hanse.sdk.workers.refused_connections import Refusals
-from hanse.sdk.workers.worker_connection import Gate, Link, LinkErrors
-from hanse.sdk.workers.worker_pool import Call, Crew, Member
+from hanse.sdk.errors import NoWorkersError, SdkError, WorkerLostError
+from hanse.sdk.result_delivery import ResultDelivery
+from hanse.sdk.workers.autoscaler import Autoscaler
+from hanse.sdk.workers.provisioner import Provisioner, WorkerExit, WorkerJob, WorkerRefusal
+from hanse.sdk.workers.refused_connections import RefusedConnections
+from hanse.sdk.workers.worker_connection import CONNECTION_ERRORS, ConnectionSettings, WorkerConnection
+from hanse.sdk.workers.worker_pool import PooledWorker, RemoteCall, WorkerPool
 from hanse.sdk.workers.worker_protocol import (
     Bye,
     FrameError,
     Message,
-    Piece,
+    PayloadPiece,
     Recall,
     Results,
-    Returned,
+    ReturnedCalls,
 )
 
-STRANGERS_MAX: Final = 256
+UNAUTHENTICATED_MAX: Final = 256
 """Connections without proof of their key; further ones wait until these have proved it or are closed."""
-STRANGER_SECONDS_MAX: Final = 20.0
-FAREWELL_SECONDS_MAX: Final = 10.0
+AUTHENTICATION_SECONDS_MAX: Final = 20.0
+SHUTDOWN_SECONDS_MAX: Final = 10.0
 """Seconds that workers may take to end with their executor; then the league ends them."""
 BACKLOG: Final = 1_024
-WAKE: Final = b"\0"
-ASK_SECONDS: Final = 1.0
+WAKE_BYTE: Final = b"\0"
+ASK_POLL_SECONDS: Final = 1.0
 """Interval at which a thread that waits for an answer checks whether this thread has ended."""
 
 Answer = TypeVar("Answer")
 
 
-class Exchange(threading.Thread):
+class Dispatcher(threading.Thread):
     """Dispatcher thread. Other threads may call ``submit_call`` and ``post``."""
 
-    def __init__(self, listener: socket.socket, gate: Gate, muster: Muster, keeper: Keeper) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        settings: ConnectionSettings,
+        autoscaler: Autoscaler,
+        provisioner: Provisioner,
+    ) -> None:
         super().__init__(name="hanse exchange", daemon=True)
-        self.crew = Crew()
-        self.muster = muster
-        self._gate = gate
-        self._keeper = keeper
+        self.pool = WorkerPool()
+        self.autoscaler = autoscaler
+        self._settings = settings
+        self._provisioner = provisioner
         self._listener = listener
-        self._inbox: deque[Call | Callable[[], None]] = deque()
+        self._inbox: deque[RemoteCall | Callable[[], None]] = deque()
         """Filled by other threads; executors limit the calls in it."""
         self._awake = False
-        self._woken, self._wake = socket.socketpair()
+        self._wake_receiver, self._wake_sender = socket.socketpair()
         self._selector = selectors.DefaultSelector()
-        self._strangers: dict[Link, None] = {}
-        self._watched: dict[Link, int] = {}
+        self._unauthenticated: dict[WorkerConnection, None] = {}
+        self._registered_events: dict[WorkerConnection, int] = {}
         """Events for which each connection is registered."""
         self._closing = False
-        self._over = False
-        self._leave_by: float | None = None
+        self._done = False
+        self._shutdown_deadline: float | None = None
         """Deadline for workers to end when the executor closes."""
-        self._unruly: list[str] = []
+        self._unfinished_jobs: list[str] = []
         """Jobs of workers that did not end when they were released."""
-        self._look_again: float | None = None
-        self._ended = ""
+        self._recheck_at: float | None = None
+        self._end_reason = ""
         """Reason why this thread has ended."""
-        self.held = 0
+        self.deferred_calls = 0
         """Calls that wait for the results of others; changed through ``post`` only."""
-        self._awaited: list[tuple[int, threading.Event]] = []
+        self._worker_waiters: list[tuple[int, threading.Event]] = []
         """Waiters for a number of workers."""
-        self._mourning: dict[Member, list[Call]] = {}
+        self._lost_calls: dict[PooledWorker, list[RemoteCall]] = {}
         """Lost workers with the calls that fail when the cause is known."""
-        self._settler = Settler(gate.spool, self.crew)
-        self.refusals = Refusals()
-        gate.admit = lambda hello: muster.admit(*hello.who)
-        keeper.trouble = lambda error: self.post(partial(_raise, error))
+        self._delivery = ResultDelivery(settings.store, self.pool)
+        self.refusals = RefusedConnections()
+        settings.check_admission = lambda hello: autoscaler.admit(*hello.attempt_id)
+        provisioner.on_error = lambda error: self.post(partial(_raise, error))
         listener.setblocking(False)
-        self._woken.setblocking(False)
+        self._wake_receiver.setblocking(False)
         self._listening = False
-        self._listen()
-        self._selector.register(self._woken, selectors.EVENT_READ, self._drain)
+        self._update_listening()
+        self._selector.register(self._wake_receiver, selectors.EVENT_READ, self._drain_wakeups)
 
     # --- for other threads
 
-    def offer(self, call: Call) -> None:
+    def submit_call(self, call: RemoteCall) -> None:
         """Submit a call."""
         self._inbox.append(call)
         if not self._awake:
             self._awake = True
             with contextlib.suppress(OSError):  # it has ended meanwhile
-                self._wake.send(WAKE)
-        if self._ended:
-            self._refuse_rest()
+                self._wake_sender.send(WAKE_BYTE)
+        if self._end_reason:
+            self._fail_inbox()
 
-    def _refuse_rest(self) -> None:
+    def _fail_inbox(self) -> None:
         """Fail the calls in the inbox, because this thread has ended. Runs in any thread."""
         while True:
             try:
                 item = self._inbox.popleft()
             except IndexError:
                 return
-            if isinstance(item, Call) and (item.begun or item.future._begin()):
-                item.future.set_exception(SdkError(self._ended))
+            if isinstance(item, RemoteCall) and (item.begun or item.future._set_running()):
+                item.future.set_exception(SdkError(self._end_reason))
 
     def post(self, work: Callable[[], None]) -> None:
         """Have a function called in this thread."""
@@ -118,11 +124,11 @@ class Exchange(threading.Thread):
         if not self._awake:
             self._awake = True
             with contextlib.suppress(OSError):  # it has ended and no longer reads its inbox
-                self._wake.send(WAKE)
+                self._wake_sender.send(WAKE_BYTE)
 
-    def pending(self) -> int:
+    def pending_count(self) -> int:
         """Return about how many calls have not ended."""
-        return len(self._inbox) + self.crew.pending()
+        return len(self._inbox) + self.pool.pending_count()
 
     def ask(self, work: Callable[[], Answer]) -> Answer:
         """Call a function in this thread and return its result. Raises ``SdkError`` if it has ended."""
@@ -132,10 +138,10 @@ class Exchange(threading.Thread):
         self.post(lambda: answers.put(work()))
         while True:
             try:
-                return answers.get(timeout=ASK_SECONDS)
+                return answers.get(timeout=ASK_POLL_SECONDS)
             except queue.Empty:
-                if self._ended:
-                    raise SdkError(self._ended) from None
+                if self._end_reason:
+                    raise SdkError(self._end_reason) from None
 
     def close(self, cancel: bool) -> None:
         """End after the calls have ended; ``cancel``: cancel those that have not begun."""
@@ -145,255 +151,276 @@ class Exchange(threading.Thread):
 
     def run(self) -> None:
         """Serve until closed. A bug here must not leave a thread waiting."""
-        trouble: BaseException | None = None
+        bug: BaseException | None = None
         try:
-            while not self._over:
-                self._turn()
+            while not self._done:
+                self._run_once()
         except BaseException as error:  # noqa: BLE001  all waiting calls fail with it
-            trouble = error
-        self._end(trouble)
+            bug = error
+        self._clean_up(bug)
 
-    def _turn(self) -> None:
+    def _run_once(self) -> None:
         self._awake = False
         # Other threads fill the inbox and then read `_awake`; this one clears `_awake`, then reads the inbox.
-        timeout = 0.0 if self._inbox else self._timeout()
+        timeout = 0.0 if self._inbox else self._select_timeout()
         events = self._selector.select(timeout)
         self._awake = True
         for key, mask in events:
             key.data(mask)
-        inbox, crew = self._inbox, self.crew
+        inbox, pool = self._inbox, self.pool
         while inbox:
             item = inbox.popleft()
-            if isinstance(item, Call):
-                crew.add(item)
+            if isinstance(item, RemoteCall):
+                pool.add_call(item)
             else:
                 item()
         now = time.monotonic()
-        self._give_out(now)
-        self._tend(now)
+        self._send_calls(now)
+        self._maintain(now)
 
-    def _timeout(self) -> float | None:
+    def _select_timeout(self) -> float | None:
         """Return the seconds until there is something to do; None: until an event."""
         now = time.monotonic()
-        times = [self.muster.next_at(self.crew, now), self._look_again, self._leave_by]
-        times += [link.since + STRANGER_SECONDS_MAX for link in self._strangers]
+        times = [self.autoscaler.next_action_at(self.pool, now), self._recheck_at, self._shutdown_deadline]
+        times += [connection.opened_at + AUTHENTICATION_SECONDS_MAX for connection in self._unauthenticated]
         known = [moment for moment in times if moment is not None]
         return max(0.0, min(known) - now) if known else None
 
-    def _drain(self, _: int) -> None:
-        self._woken.recv(4_096)
+    def _drain_wakeups(self, _: int) -> None:
+        self._wake_receiver.recv(4_096)
 
-    def _give_out(self, now: float) -> None:
-        for member, calls in self.crew.assign(now):
-            link: Link = member.link
+    def _send_calls(self, now: float) -> None:
+        for worker, calls in self.pool.assign(now):
+            connection: WorkerConnection = worker.connection
             for call in calls:
-                call.named = bool(call.function.name)
+                call.sent_by_name = bool(call.function.name)
             try:
-                link.send_calls([(call.number, call.function, call.packed, call.inputs) for call in calls])
-            except LinkErrors:
-                self._lose(member)
+                connection.send_calls(
+                    [(call.number, call.function, call.packed, call.inputs) for call in calls]
+                )
+            except CONNECTION_ERRORS:
+                self._on_worker_lost(worker)
                 continue
-            self._watch(link)
-        asked, again = self.crew.steals(now)
-        self._look_again = None if again is None else now + again
-        for member, count in asked:
-            self._tell(member, Recall((), count))
+            self._update_events(connection)
+        recalls, recheck_seconds = self.pool.find_recalls(now)
+        self._recheck_at = None if recheck_seconds is None else now + recheck_seconds
+        for worker, count in recalls:
+            self._send(worker, Recall((), count))
 
-    def _tell(self, member: Member, message: Message) -> None:
-        link: Link = member.link
+    def _send(self, worker: PooledWorker, message: Message) -> None:
+        connection: WorkerConnection = worker.connection
         try:
-            link.send(message)
-        except LinkErrors:
-            self._lose(member)
+            connection.send(message)
+        except CONNECTION_ERRORS:
+            self._on_worker_lost(worker)
             return
-        self._watch(link)
+        self._update_events(connection)
 
     # --- connections
 
     def _accept(self, _: int) -> None:
         try:
-            connection, _address = self._listener.accept()
+            accepted, _address = self._listener.accept()
         except OSError:
             return
-        link = Link(connection, self._gate, time.monotonic())
-        self._strangers[link] = None
-        self._watched[link] = selectors.EVENT_READ
+        connection = WorkerConnection(accepted, self._settings, time.monotonic())
+        self._unauthenticated[connection] = None
+        self._registered_events[connection] = selectors.EVENT_READ
         self._selector.register(
-            connection, selectors.EVENT_READ, lambda mask: self._serve_stranger(link, mask)
+            accepted, selectors.EVENT_READ, lambda mask: self._serve_unauthenticated(connection, mask)
         )
-        self._listen()
+        self._update_listening()
 
-    def _listen(self) -> None:
+    def _update_listening(self) -> None:
         """Accept connections only while not too many others are without proof."""
-        wanted = len(self._strangers) < STRANGERS_MAX
-        if wanted and not self._listening:
+        should_listen = len(self._unauthenticated) < UNAUTHENTICATED_MAX
+        if should_listen and not self._listening:
             self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        elif self._listening and not wanted:
+        elif self._listening and not should_listen:
             self._selector.unregister(self._listener)
-        self._listening = wanted
+        self._listening = should_listen
 
-    def _serve_stranger(self, link: Link, mask: int) -> None:
+    def _serve_unauthenticated(self, connection: WorkerConnection, mask: int) -> None:
         try:
             if mask & selectors.EVENT_WRITE:
-                link.write()
-            if mask & selectors.EVENT_READ and link.receive():
+                connection.write()
+            if mask & selectors.EVENT_READ and connection.receive():
                 raise FrameError("a worker that sends messages before it has calls")
-        except LinkErrors as error:
+        except CONNECTION_ERRORS as error:
             if isinstance(error, (FrameError, ssl.SSLError)):
-                self.refusals.tell(link, str(error))
-            self._drop(link)
+                self.refusals.record(connection, str(error))
+            self._close_connection(connection)
             return
-        if link.ready:
-            self._welcome(link)
-        self._watch(link)
+        if connection.ready:
+            self._add_worker(connection)
+        self._update_events(connection)
 
-    def _welcome(self, link: Link) -> None:
+    def _add_worker(self, connection: WorkerConnection) -> None:
         """Add a worker that has proved its key."""
-        hello = link.hello
+        hello = connection.hello
         assert hello is not None
-        del self._strangers[link]
-        self._listen()
-        for member in list(self.crew.members):
-            if (member.job, member.index) == (hello.job, hello.index):  # the league has started it again
-                self._lose(member)
-        member = Member(hello.job, hello.index, hello.attempt, hello.cluster, link, time.monotonic())
-        self.crew.members.append(member)
-        self.muster.came(hello.job, hello.index)
-        self._tell_awaited()
-        self._selector.modify(link.socket, self._watched[link], lambda mask: self._serve(member, mask))
+        del self._unauthenticated[connection]
+        self._update_listening()
+        for worker in list(self.pool.workers):
+            if (worker.job, worker.index) == (hello.job, hello.index):  # the league has started it again
+                self._on_worker_lost(worker)
+        worker = PooledWorker(
+            hello.job, hello.index, hello.attempt, hello.cluster, connection, time.monotonic()
+        )
+        self.pool.workers.append(worker)
+        self.autoscaler.on_worker_connected(hello.job, hello.index)
+        self._notify_waiters()
+        self._selector.modify(
+            connection.socket,
+            self._registered_events[connection],
+            lambda mask: self._serve_worker(worker, mask),
+        )
 
-    def await_hands(self, count: int, event: threading.Event) -> None:
+    def add_worker_waiter(self, count: int, event: threading.Event) -> None:
         """Set an event when this many workers are connected. Runs in this thread."""
-        self._awaited.append((count, event))
-        self._tell_awaited()
+        self._worker_waiters.append((count, event))
+        self._notify_waiters()
 
-    def _tell_awaited(self) -> None:
-        for count, event in self._awaited:
-            if len(self.crew.members) >= count or self.muster.refused or self._ended:
+    def _notify_waiters(self) -> None:
+        for count, event in self._worker_waiters:
+            if len(self.pool.workers) >= count or self.autoscaler.refusal or self._end_reason:
                 event.set()
-        self._awaited = [(count, event) for count, event in self._awaited if not event.is_set()]
+        self._worker_waiters = [(count, event) for count, event in self._worker_waiters if not event.is_set()]
 
-    def _serve(self, member: Member, mask: int) -> None:
-        link: Link = member.link
+    def _serve_worker(self, worker: PooledWorker, mask: int) -> None:
+        connection: WorkerConnection = worker.connection
         try:
             if mask & selectors.EVENT_WRITE:
-                link.write()
+                connection.write()
             if mask & selectors.EVENT_READ:
-                for message in link.receive():
-                    self._hear(member, message)
-        except LinkErrors as error:
+                for message in connection.receive():
+                    self._on_message(worker, message)
+        except CONNECTION_ERRORS as error:
             if isinstance(error, (FrameError, ssl.SSLError)):
-                self.refusals.tell(link, f"worker {member.task}: {error}")
-            self._lose(member)
+                self.refusals.record(connection, f"worker {worker.task}: {error}")
+            self._on_worker_lost(worker)
             return
-        self._watch(link)
+        self._update_events(connection)
 
-    def _watch(self, link: Link) -> None:
+    def _update_events(self, connection: WorkerConnection) -> None:
         """Wait for a writable socket as long as output waits."""
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.writing else 0)
-        if link in self._watched and self._watched[link] != wanted:
-            self._watched[link] = wanted
-            self._selector.modify(link.socket, wanted, self._selector.get_key(link.socket).data)
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.has_output else 0)
+        if connection in self._registered_events and self._registered_events[connection] != events:
+            self._registered_events[connection] = events
+            self._selector.modify(connection.socket, events, self._selector.get_key(connection.socket).data)
 
-    def _drop(self, link: Link) -> None:
-        if link in self._strangers:
-            del self._strangers[link]
-            self._listen()
-        if self._watched.pop(link, None) is not None:
-            self._selector.unregister(link.socket)
-        link.close()
+    def _close_connection(self, connection: WorkerConnection) -> None:
+        if connection in self._unauthenticated:
+            del self._unauthenticated[connection]
+            self._update_listening()
+        if self._registered_events.pop(connection, None) is not None:
+            self._selector.unregister(connection.socket)
+        connection.close()
 
-    def _lose(self, member: Member) -> None:
+    def _on_worker_lost(self, worker: PooledWorker) -> None:
         """Remove a worker that has ended, as requested or not."""
-        if member not in self.crew.members:
+        if worker not in self.pool.workers:
             return
-        over = self.crew.lost(member)
-        self._drop(member.link)
-        if over:
-            self._mourning[member] = over
-            told = self._posted(partial(self._mourned, member))
-            self._keeper.mourn(member.job, member.index, member.attempt, told)
+        failed = self.pool.on_worker_lost(worker)
+        self._close_connection(worker.connection)
+        if failed:
+            self._lost_calls[worker] = failed
+            listener = self._posting_to_thread(partial(self._on_worker_exit, worker))
+            self._provisioner.find_exit(worker.job, worker.index, worker.attempt, listener)
 
-    def _mourned(self, member: Member, ending: Ending) -> None:
+    def _on_worker_exit(self, worker: PooledWorker, worker_exit: WorkerExit) -> None:
         """Fail a lost worker's calls when the league has reported its end."""
-        text = f"{ending.sentence()}; its call may not be repeated"
-        for call in self._mourning.pop(member):
-            call.future.set_exception(HandLostError(text, ending.task, ending.code, ending.note))
+        text = f"{worker_exit.to_sentence()}; its call may not be repeated"
+        for call in self._lost_calls.pop(worker):
+            call.future.set_exception(
+                WorkerLostError(text, worker_exit.task, worker_exit.code, worker_exit.note)
+            )
 
     # --- messages of workers
 
-    def _hear(self, member: Member, message: Message) -> None:
+    def _on_message(self, worker: PooledWorker, message: Message) -> None:
         if isinstance(message, Results):
-            self._settler.take(member, message)
-        elif isinstance(message, Returned):
-            for call in self.crew.returned(member, message.numbers):
-                call.future._withdrawn()
-        elif isinstance(message, Piece):
-            member.link.assembly.add(message)
+            self._delivery.on_results(worker, message)
+        elif isinstance(message, ReturnedCalls):
+            for call in self.pool.on_returned(worker, message.numbers):
+                call.future._set_cancelled()
+        elif isinstance(message, PayloadPiece):
+            worker.connection.assembler.add(message)
         else:
             raise FrameError(f"the message {type(message).__name__} is not for an executor")
 
     # --- number of workers
 
-    def _tend(self, now: float) -> None:
-        muster, crew = self.muster, self.crew
-        if self._closing and not crew.pending() and not self.held and not self._mourning:
-            self._finish(now)
+    def _maintain(self, now: float) -> None:
+        autoscaler, pool = self.autoscaler, self.pool
+        if self._closing and not pool.pending_count() and not self.deferred_calls and not self._lost_calls:
+            self._shut_down_workers(now)
             return
-        count = muster.wanted(crew, now)
+        count = autoscaler.workers_to_request(pool, now)
         if count:
-            muster.asking = True
-            needed = not crew.members and not muster.starting()
-            self._keeper.hire(count, muster.most is None, needed, self._posted(self._hired))
-        for job, indices in muster.looks(now):
-            self._keeper.look(job, indices, self._posted(partial(self._looked, job)))
-        for member in muster.idle(crew, now):
-            self._let_go(member)
-        for link in [link for link in self._strangers if now - link.since > STRANGER_SECONDS_MAX]:
-            self.refusals.tell(link, "no proof of a key in time")
-            self._drop(link)
-        if muster.refused and len(crew) and not crew.members and not muster.starting():
-            self._give_up(muster.refused)
+            autoscaler.request_pending = True
+            needed = not pool.workers and not autoscaler.starting_count()
+            self._provisioner.request_workers(
+                count,
+                autoscaler.max_workers is None,
+                needed,
+                self._posting_to_thread(self._on_workers_answer),
+            )
+        for job, indices in autoscaler.find_due_checks(now):
+            self._provisioner.check_workers(
+                job, indices, self._posting_to_thread(partial(self._on_workers_checked, job))
+            )
+        for worker in autoscaler.find_idle(pool, now):
+            self._dismiss_worker(worker)
+        for connection in [
+            connection
+            for connection in self._unauthenticated
+            if now - connection.opened_at > AUTHENTICATION_SECONDS_MAX
+        ]:
+            self.refusals.record(connection, "no proof of a key in time")
+            self._close_connection(connection)
+        if autoscaler.refusal and len(pool) and not pool.workers and not autoscaler.starting_count():
+            self._fail_waiting_calls(autoscaler.refusal)
 
-    def _posted(self, work: Callable[[Any], None]) -> Callable[[Any], None]:
+    def _posting_to_thread(self, work: Callable[[Any], None]) -> Callable[[Any], None]:
         """Return a function that calls ``work`` in this thread."""
         return lambda answer: self.post(lambda: work(answer))
 
-    def _hired(self, answer: Hired | Refusal) -> None:
+    def _on_workers_answer(self, answer: WorkerJob | WorkerRefusal) -> None:
         now = time.monotonic()
-        if isinstance(answer, Hired):
-            self.muster.hired(answer, now)
+        if isinstance(answer, WorkerJob):
+            self.autoscaler.on_worker_job(answer, now)
             return
-        reason = self.muster.not_hired(answer, now)
-        self._tell_awaited()
-        if not self.crew.members and not self.muster.starting():
-            self._give_up(reason)
+        reason = self.autoscaler.on_refusal(answer, now)
+        self._notify_waiters()
+        if not self.pool.workers and not self.autoscaler.starting_count():
+            self._fail_waiting_calls(reason)
 
-    def _looked(self, job: str, endings: list[tuple[int, Ending]]) -> None:
-        reason = self.muster.looked(job, endings, time.monotonic())
-        if reason and not self.crew.members:
-            self._give_up(f"workers end before they connect: {reason}")
+    def _on_workers_checked(self, job: str, exits: list[tuple[int, WorkerExit]]) -> None:
+        reason = self.autoscaler.on_checked(job, exits, time.monotonic())
+        if reason and not self.pool.workers:
+            self._fail_waiting_calls(f"workers end before they connect: {reason}")
 
-    def _give_up(self, reason: str) -> None:
+    def _fail_waiting_calls(self, reason: str) -> None:
         """Fail the waiting calls, because no worker will take them."""
-        for call in self.crew.clear():
-            if call.begun or call.future._begin():
-                call.future.set_exception(NoHandsError(reason))
+        for call in self.pool.clear():
+            if call.begun or call.future._set_running():
+                call.future.set_exception(NoWorkersError(reason))
 
-    def _let_go(self, member: Member) -> None:
-        member.closing = True
-        self._tell(member, Bye())
+    def _dismiss_worker(self, worker: PooledWorker) -> None:
+        worker.closing = True
+        self._send(worker, Bye())
 
     # --- cancelling and closing
 
-    def cancel(self, number: int) -> None:
+    def cancel_call(self, number: int) -> None:
         """Recall a call from its worker. Runs in this thread."""
-        for member in list(self.crew.members):
-            if number in member.outstanding:
-                member.outstanding[number].cancelled = True
-                self._tell(member, Recall((number,), 0))
+        for worker in list(self.pool.workers):
+            if number in worker.outstanding:
+                worker.outstanding[number].cancelled = True
+                self._send(worker, Recall((number,), 0))
                 return
-        for call in self.crew.waiting():
+        for call in self.pool.waiting_calls():
             if call.number == number:
                 call.cancelled = True
 
@@ -401,55 +428,55 @@ class Exchange(threading.Thread):
         self._closing = True
         if not cancel:
             return
-        for call in list(self.crew.waiting()):
+        for call in list(self.pool.waiting_calls()):
             call.cancelled = True
             if not call.begun:
                 call.future.cancel()
-        for member in list(self.crew.members):
-            numbers = tuple(member.outstanding)
-            for call in member.outstanding.values():
+        for worker in list(self.pool.workers):
+            numbers = tuple(worker.outstanding)
+            for call in worker.outstanding.values():
                 call.cancelled = True
             if numbers:
-                self._tell(member, Recall(numbers, 0))
+                self._send(worker, Recall(numbers, 0))
 
-    def _finish(self, now: float) -> None:
+    def _shut_down_workers(self, now: float) -> None:
         """Release the workers when no call is left, and end with the last worker."""
-        if self._leave_by is None:
-            self._leave_by = now + FAREWELL_SECONDS_MAX
-        for member in list(self.crew.members):
-            if not member.closing:
-                self._let_go(member)
-            elif now >= self._leave_by:
-                self._unruly.append(member.job)
-                self._lose(member)
-        if not self.crew.members:
-            self._over = True
+        if self._shutdown_deadline is None:
+            self._shutdown_deadline = now + SHUTDOWN_SECONDS_MAX
+        for worker in list(self.pool.workers):
+            if not worker.closing:
+                self._dismiss_worker(worker)
+            elif now >= self._shutdown_deadline:
+                self._unfinished_jobs.append(worker.job)
+                self._on_worker_lost(worker)
+        if not self.pool.workers:
+            self._done = True
 
-    def _end(self, trouble: BaseException | None) -> None:
+    def _clean_up(self, bug: BaseException | None) -> None:
         """Release everything and fail the calls that are left."""
         self._awake = True
-        self._ended = "the executor has shut down" if trouble is None else f"bug in the executor: {trouble!r}"
-        calls = self.crew.clear()
-        for member in self.crew.members:
-            calls += member.outstanding.values()
-        for lost in self._mourning.values():
-            calls += lost
+        self._end_reason = "the executor has shut down" if bug is None else f"bug in the executor: {bug!r}"
+        calls = self.pool.clear()
+        for worker in self.pool.workers:
+            calls += worker.outstanding.values()
+        for lost_calls in self._lost_calls.values():
+            calls += lost_calls
         self._inbox.extendleft(calls)
-        self._refuse_rest()
-        self._tell_awaited()
-        for link in list(self._watched):
-            self._drop(link)
+        self._fail_inbox()
+        self._notify_waiters()
+        for connection in list(self._registered_events):
+            self._close_connection(connection)
         self._selector.close()
         self._listener.close()
-        self._woken.close()
-        self._wake.close()
-        self._keeper.dismiss(list(dict.fromkeys([*self.muster.missing, *self._unruly])))
-        self._keeper.end()
-        self._settler.unspool()
-        if self._gate.spool is not None:
-            self._gate.spool.close()
-        if trouble is not None:
-            sys.excepthook(type(trouble), trouble, trouble.__traceback__)
+        self._wake_receiver.close()
+        self._wake_sender.close()
+        self._provisioner.cancel_jobs(list(dict.fromkeys([*self.autoscaler.missing, *self._unfinished_jobs])))
+        self._provisioner.stop()
+        self._delivery.load_stored_results()
+        if self._settings.store is not None:
+            self._settings.store.close()
+        if bug is not None:
+            sys.excepthook(type(bug), bug, bug.__traceback__)
 
 
 def _raise(error: BaseException) -> None:

@@ -3,26 +3,26 @@
 import logging
 from typing import Final
 
-from hanse.sdk.workers.worker_connection import Link
+from hanse.sdk.workers.worker_connection import WorkerConnection
 
-TOLD_MAX: Final = 100
+LOGGED_MAX: Final = 100
 """Refusals that are logged; later ones are only counted, so that a stranger cannot fill a disk."""
-WHY_CHARACTERS_MAX: Final = 300
+REASON_CHARACTERS_MAX: Final = 300
 
 log = logging.getLogger(__name__)
 
 
-class Refusals:
+class RefusedConnections:
     """Counter of refused connections. Written by the dispatcher's thread, read by any."""
 
     def __init__(self) -> None:
         self.count = 0
 
-    def tell(self, link: Link, why: str) -> None:
+    def record(self, connection: WorkerConnection, reason: str) -> None:
         """Count and log a refusal. Parts of the reason may be the peer's own text."""
         self.count += 1
-        why = "".join(letter if letter.isprintable() else "?" for letter in why[:WHY_CHARACTERS_MAX])
-        if self.count <= TOLD_MAX:
-            log.warning("refused and closed the connection from %s: %s", link.peer, why)
-        if self.count == TOLD_MAX:
+        reason = "".join(letter if letter.isprintable() else "?" for letter in reason[:REASON_CHARACTERS_MAX])
+        if self.count <= LOGGED_MAX:
+            log.warning("refused and closed the connection from %s: %s", connection.peer, reason)
+        if self.count == LOGGED_MAX:
             log.warning("further refusals are counted and no longer logged")

@@ -19,11 +19,11 @@ CERTIFICATE_DAYS: Final = 3650
 """Validity, which nobody checks: the worker trusts a fingerprint and not a date."""
 RECORD_BYTES_MAX: Final = 16 << 10
 """Largest TLS record."""
-HAND: Final = b"hanse hand"
-EXECUTOR: Final = b"hanse executor"
+WORKER_ROLE: Final = b"hanse hand"
+EXECUTOR_ROLE: Final = b"hanse executor"
 
 
-class Certificate:
+class ExecutorCertificate:
     """Ephemeral key of an executor, with its certificate."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Certificate:
             serialization.NoEncryption(),
         )
 
-    def context(self) -> ssl.SSLContext:
+    def server_context(self) -> ssl.SSLContext:
         """Return the TLS context of the executor's side."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -67,7 +67,7 @@ class Certificate:
         return context
 
 
-def hand_context() -> ssl.SSLContext:
+def worker_context() -> ssl.SSLContext:
     """Return the TLS context of a worker. It checks the certificate's fingerprint after the handshake."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -76,24 +76,29 @@ def hand_context() -> ssl.SSLContext:
     return context
 
 
-def proof(
-    key: bytes, role: bytes, challenge: bytes, nonce: bytes, fingerprint: bytes, who: tuple[str, int, int]
+def compute_proof(
+    key: bytes,
+    role: bytes,
+    challenge: bytes,
+    nonce: bytes,
+    fingerprint: bytes,
+    attempt_id: tuple[str, int, int],
 ) -> bytes:
     """Return the proof that ``role`` knows the key, for the peer that sent ``challenge``.
 
     ``attempt_id``: job, index and attempt of the worker. All parts but this last one are of fixed length.
     """
-    job, index, attempt = who
+    job, index, attempt = attempt_id
     text = f" {job}.{index}.{attempt}".encode()
     return hmac.digest(key, role + challenge + nonce + fingerprint + text, "sha256")
 
 
-def proved(given: bytes, wanted: bytes) -> bool:
+def is_same_secret(actual: bytes, expected: bytes) -> bool:
     """Compare two secrets in constant time."""
-    return hmac.compare_digest(given, wanted)
+    return hmac.compare_digest(actual, expected)
 
 
-class Sealed:
+class TlsSession:
     """TLS session in memory: the owner of the socket moves the bytes. For one thread at a time."""
 
     def __init__(self, context: ssl.SSLContext, server: bool) -> None:
@@ -101,11 +106,11 @@ class Sealed:
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server)
 
-    def fingerprint(self) -> bytes:
+    def peer_fingerprint(self) -> bytes:
         """Return the fingerprint of the peer's certificate."""
         return hashlib.sha256(self._tls.getpeercert(binary_form=True) or b"").digest()
 
-    def shaken(self) -> bool:
+    def do_handshake(self) -> bool:
         """Continue the handshake; True if it is done. Raises ``ssl.SSLError`` if it fails."""
         try:
             self._tls.do_handshake()
@@ -120,7 +125,7 @@ class Sealed:
         else:
             self._incoming.write_eof()
 
-    def take(self) -> bytes:
+    def read(self) -> bytes:
         """Return the decrypted bytes so far. Raises ``ssl.SSLError`` if they were tampered with."""
         pieces = []
         while True:
@@ -133,10 +138,10 @@ class Sealed:
             pieces.append(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def seal(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
         """Encrypt bytes for the peer."""
         self._tls.write(data)
 
-    def out(self) -> bytes:
+    def take_output(self) -> bytes:
         """Return the encrypted bytes to be written to the socket."""
         return self._outgoing.read()

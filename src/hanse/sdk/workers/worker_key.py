@@ -20,7 +20,7 @@ def read_key() -> bytes:
     Before that, close this process's memory and files to other processes of the same user. The supervisor of
     a root league has done so already; elsewhere nothing has. Raises ``OSError`` if that fails.
     """
-    _hide()
+    _close_to_same_user()
     text = b""
     while len(text) <= 2 * SECRET_BYTES:
         piece = os.read(0, 2 * SECRET_BYTES + 1 - len(text))
@@ -36,7 +36,7 @@ def read_key() -> bytes:
         return b""
 
 
-def _hide() -> None:
+def _close_to_same_user() -> None:
     """Forbid dumps and tracing of this process, except by root. Forks inherit it."""
     if sys.platform == "linux":
         import ctypes  # noqa: PLC0415  most calls never need it
@@ -45,7 +45,7 @@ def _hide() -> None:
             raise OSError("the kernel does not close this process to other processes of its user")
 
 
-def own_attempt() -> tuple[str, int, int]:
+def own_attempt_id() -> tuple[str, int, int]:
     """Return this attempt's id, as its backend set it: job, index, attempt."""
-    given = os.environ.get
-    return given("HANSE_JOB", ""), int(given("HANSE_TASK", "0")), int(given("HANSE_ATTEMPT", "0"))
+    variable = os.environ.get
+    return variable("HANSE_JOB", ""), int(variable("HANSE_TASK", "0")), int(variable("HANSE_ATTEMPT", "0"))

@@ -20,7 +20,7 @@ BATCH_ITEMS_MAX: Final = 512
 LARGE_BYTES: Final = 256 << 10
 """Size above which a payload is sent outside the record: as a file, or in pieces."""
 PIECE_BYTES: Final = 256 << 10
-PARCEL_BYTES_MAX: Final = 16 << 30
+PAYLOAD_BYTES_MAX: Final = 16 << 30
 """Largest payload that is assembled; a longer one breaks the connection."""
 NONCE_BYTES: Final = 32
 
@@ -30,11 +30,11 @@ RAISED: Final = 1
 """Status: the function raised; the payload holds the exception and the traceback's text."""
 BROKEN: Final = 2
 """Status: the call failed, or its result cannot be pickled; the payload holds sentences."""
-UNKNOWN: Final = 3
+FUNCTION_NOT_FOUND: Final = 3
 """Status: no function of that name; the payload holds the reason. It may be sent by value instead."""
 
 
-class Parcel(msgspec.Struct, array_like=True, frozen=True, eq=False):
+class Payload(msgspec.Struct, array_like=True, frozen=True, eq=False):
     """Pickled data, inline or as a reference."""
 
     body: bytes
@@ -70,7 +70,7 @@ class Hello(msgspec.Struct, array_like=True, frozen=True, tag=2):
     """Version of the interpreter."""
 
     @property
-    def who(self) -> tuple[str, int, int]:
+    def attempt_id(self) -> tuple[str, int, int]:
         """Attempt that the worker claims to be: job, index, attempt."""
         return self.job, self.index, self.attempt
 
@@ -79,28 +79,28 @@ class Welcome(msgspec.Struct, array_like=True, frozen=True, tag=3):
     """Proof of the executor, and the settings of a worker."""
 
     proof: bytes
-    spool: str
+    store: str
     """Directory of the shared store; empty: there is none."""
     token: str
     """Content of a file in the store: a worker that reads the same text sees the same directory."""
-    paths: tuple[str, ...]
+    import_paths: tuple[str, ...]
     """Directories from which the executor's Python imports; the worker searches them last."""
 
 
 class Ready(msgspec.Struct, array_like=True, frozen=True, tag=4):
     """Message of a worker that takes calls from now on."""
 
-    spooled: bool
+    sees_store: bool
     """True if it sees the shared store and can write there."""
 
 
-class Function(msgspec.Struct, array_like=True, frozen=True, tag=5):
+class FunctionRecord(msgspec.Struct, array_like=True, frozen=True, tag=5):
     """Function that calls refer to by number."""
 
     number: int
     name: str
     """``module:qualified.name``; empty: the function is in the payload."""
-    parcel: Parcel
+    payload: Payload
 
 
 class CallRecord(msgspec.Struct, array_like=True, frozen=True, eq=False):
@@ -108,8 +108,8 @@ class CallRecord(msgspec.Struct, array_like=True, frozen=True, eq=False):
 
     number: int
     function: int
-    parcel: Parcel
-    inputs: tuple[tuple[int, Parcel], ...] = ()
+    payload: Payload
+    inputs: tuple[tuple[int, Payload], ...] = ()
     """Results of other calls to put in for arguments: their numbers and payloads."""
 
 
@@ -119,19 +119,19 @@ class Calls(msgspec.Struct, array_like=True, frozen=True, tag=6):
     calls: tuple[CallRecord, ...]
 
 
-class Outcome(msgspec.Struct, array_like=True, frozen=True, eq=False):
+class CallOutcome(msgspec.Struct, array_like=True, frozen=True, eq=False):
     """Outcome of one call."""
 
     number: int
     status: int
-    parcel: Parcel
+    payload: Payload
 
 
 class Results(msgspec.Struct, array_like=True, frozen=True, tag=7):
     """Outcomes of calls, in the order of execution."""
 
-    outcomes: tuple[Outcome, ...]
-    busy: int
+    outcomes: tuple[CallOutcome, ...]
+    busy_ns: int
     """Nanoseconds that the functions took, all together."""
 
 
@@ -142,13 +142,13 @@ class Recall(msgspec.Struct, array_like=True, frozen=True, tag=8):
     count: int = 0
 
 
-class Returned(msgspec.Struct, array_like=True, frozen=True, tag=9):
+class ReturnedCalls(msgspec.Struct, array_like=True, frozen=True, tag=9):
     """Calls that had not begun and will not begin here."""
 
     numbers: tuple[int, ...]
 
 
-class Piece(msgspec.Struct, array_like=True, frozen=True, tag=10):
+class PayloadPiece(msgspec.Struct, array_like=True, frozen=True, tag=10):
     """Next bytes of a large payload."""
 
     stream: int
@@ -159,7 +159,19 @@ class Bye(msgspec.Struct, array_like=True, frozen=True, tag=11):
     """Release of the worker: no further calls."""
 
 
-Message = Challenge | Hello | Welcome | Ready | Function | Calls | Results | Recall | Returned | Piece | Bye
+Message = (
+    Challenge
+    | Hello
+    | Welcome
+    | Ready
+    | FunctionRecord
+    | Calls
+    | Results
+    | Recall
+    | ReturnedCalls
+    | PayloadPiece
+    | Bye
+)
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Message)
 
@@ -168,7 +180,7 @@ class FrameError(Exception):
     """Violation of the protocol by the other side."""
 
 
-def frame(message: Message) -> bytes:
+def encode_frame(message: Message) -> bytes:
     """Encode a record as a frame."""
     buffer = bytearray(4)
     _encoder.encode_into(message, buffer, 4)
@@ -178,7 +190,7 @@ def frame(message: Message) -> bytes:
     return bytes(buffer)
 
 
-class Splitter:
+class FrameDecoder:
     """Decoder of a byte stream into records."""
 
     def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:

@@ -90,30 +90,34 @@ class Columns:
         return taken
 
 
-def blank(setting: Setting, episodes: int, slots: int) -> Columns:
+def empty_columns(setting: Setting, episodes: int, slots: int) -> Columns:
     """Return the state before any arrival; the caller fills ``free``."""
     clusters, window, tasks = setting.clusters, setting.window, setting.tasks
 
-    def whole(*shape: int, value: int = 0) -> Ints:
+    def filled(*shape: int, value: int = 0) -> Ints:
         return np.full((episodes, *shape), value, dtype=np.int64)
 
     c = Columns()
     c.episode = np.arange(episodes)
-    c.time, c.rounds, c.arrived, c.done = whole(), whole(), whole(), whole()
-    c.free, c.down = whole(clusters, 2), whole(clusters, 2)
-    c.back_at, c.queued = whole(clusters, value=NONE), whole(clusters)
+    c.time, c.rounds, c.arrived, c.done = filled(), filled(), filled(), filled()
+    c.free, c.down = filled(clusters, 2), filled(clusters, 2)
+    c.back_at, c.queued = filled(clusters, value=NONE), filled(clusters)
     c.passed = np.zeros((episodes, clusters), dtype=np.bool_)
-    c.pend = whole(clusters, window, value=NONE)
-    c.pend_kind, c.pend_arrival = whole(clusters, window), whole(clusters, window)
-    c.pend_reach = whole(clusters, window)
+    c.pend = filled(clusters, window, value=NONE)
+    c.pend_kind, c.pend_arrival = filled(clusters, window), filled(clusters, window)
+    c.pend_reach = filled(clusters, window)
     c.in_queue = np.zeros((episodes, clusters, tasks), dtype=np.bool_)
-    c.run = whole(clusters, slots, value=NONE)
-    c.run_kind, c.run_start = whole(clusters, slots), whole(clusters, slots)
-    c.run_size, c.run_before = whole(clusters, slots, 2), whole(clusters, slots, 2)
+    c.run = filled(clusters, slots, value=NONE)
+    c.run_kind, c.run_start = filled(clusters, slots), filled(clusters, slots)
+    c.run_size, c.run_before = filled(clusters, slots, 2), filled(clusters, slots, 2)
     c.progress = np.zeros((episodes, clusters, slots))
-    c.warm = whole(clusters, slots)
-    c.begun, c.finish, c.where = whole(tasks, value=NONE), whole(tasks, value=NONE), whole(tasks, value=NONE)
-    c.size = whole(tasks, 2)
+    c.warm = filled(clusters, slots)
+    c.begun, c.finish, c.where = (
+        filled(tasks, value=NONE),
+        filled(tasks, value=NONE),
+        filled(tasks, value=NONE),
+    )
+    c.size = filled(tasks, 2)
     c.saved = np.zeros((episodes, tasks))
     c.moved = np.zeros((episodes, tasks), dtype=np.bool_)
     return c

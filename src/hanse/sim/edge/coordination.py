@@ -16,15 +16,15 @@ import numpy as np
 
 from hanse.policy.edge import network as networks
 from hanse.policy.edge import priced
-from hanse.policy.edge.draws import mixed, uniform
 from hanse.policy.edge.features import Features, encode
-from hanse.policy.edge.network import Network
+from hanse.policy.edge.keyed_random import derive_key, uniform
+from hanse.policy.edge.network import EdgeNetwork
 from hanse.policy.edge.priced import PricedRule
-from hanse.policy.edge.view import NONE, Choice, Flags, Floats, Ints, View
-from hanse.sim.edge.play import Outcome, play
+from hanse.policy.edge.view import NONE, Choice, EdgeView, Flags, Floats, Ints
+from hanse.sim.edge.play import EpisodeOutcome, play
 from hanse.sim.edge.setting import Setting
 from hanse.sim.edge.streams import Streams
-from hanse.sim.edge.world import Stepped, World
+from hanse.sim.edge.world import EdgeWorld, StepResult
 
 Mode = Literal["none", "gossip", "full", "central"]
 
@@ -43,17 +43,17 @@ State (full: 1, central: 1), claim and answer (2), or answer (1).
 """
 
 
-class Link(msgspec.Struct, frozen=True):
+class GossipLink(msgspec.Struct, frozen=True):
     """Delay and loss of gossip."""
 
     delay_steps: int = 0
     loss: float = 0.0
 
 
-class Coordinated(msgspec.Struct, frozen=True, eq=False):
+class CoordinationResult(msgspec.Struct, frozen=True, eq=False):
     """Result of one way of coordination on some streams."""
 
-    outcome: Outcome
+    outcome: EpisodeOutcome
     bytes_per_start: float
     conflicts_per_start: float
     """Choices that lost their task and had to be made again, per started task."""
@@ -62,10 +62,10 @@ class Coordinated(msgspec.Struct, frozen=True, eq=False):
     trips: int
 
 
-class _Ears:
+class _GossipState:
     """Last gossip that each cluster has received from each other, for all episodes of the batch."""
 
-    def __init__(self, episodes: int, clusters: int, link: Link) -> None:
+    def __init__(self, episodes: int, clusters: int, link: GossipLink) -> None:
         self.link = link
         self.free = np.full((episodes, clusters, clusters, 2), NONE, dtype=np.int64)
         self.summary = np.zeros((episodes, clusters, clusters, GOSSIP_FLOATS - 2), dtype=np.float32)
@@ -73,35 +73,37 @@ class _Ears:
         self.late = np.full((depth, episodes, clusters, 2), NONE, dtype=np.int64)
         self.late_summary = np.zeros((depth, episodes, clusters, GOSSIP_FLOATS - 2), dtype=np.float32)
 
-    def hear(self, world: World, view: View, summary: Callable[[], Floats | None]) -> None:
+    def exchange(self, world: EdgeWorld, view: EdgeView, summary: Callable[[], Floats | None]) -> None:
         """At the start of a step of time, send gossip and receive what has arrived."""
         fresh = np.flatnonzero((world.state.rounds == 0) & world.live)
         if not len(fresh):
             return
         episode = world.state.episode[fresh]
-        said = summary()
-        mine = None if said is None else said[fresh].copy()
-        key = mixed(world.streams.seed[fresh].astype(np.uint64), np.asarray(_LOSS_KEY) + view.time[fresh])
+        summaries = summary()
+        sent = None if summaries is None else summaries[fresh].copy()
+        key = derive_key(
+            world.streams.seed[fresh].astype(np.uint64), np.asarray(_LOSS_KEY) + view.time[fresh]
+        )
         n = view.task.shape[1]
         batches = uniform(
-            mixed(mixed(key[:, None], np.arange(n)[None])[:, :, None], np.arange(n)[None, None])
+            derive_key(derive_key(key[:, None], np.arange(n)[None])[:, :, None], np.arange(n)[None, None])
         )
-        self._take(episode, view.free[fresh].copy(), mine, batches >= self.link.loss)
+        self._deliver(episode, view.free[fresh].copy(), sent, batches >= self.link.loss)
 
-    def _take(self, episode: Ints, free: Ints, said: Floats | None, arrived: Flags) -> None:
+    def _deliver(self, episode: Ints, free: Ints, summaries: Floats | None, arrived: Flags) -> None:
         """Deliver with the delay: what is received now was sent so many steps ago."""
         self.late[1:, episode] = self.late[:-1, episode]
         self.late[0, episode] = free
-        if said is not None:
+        if summaries is not None:
             self.late_summary[1:, episode] = self.late_summary[:-1, episode]
-            self.late_summary[0, episode] = said
-        old, told = self.late[-1, episode], self.late_summary[-1, episode]
+            self.late_summary[0, episode] = summaries
+        old, old_summaries = self.late[-1, episode], self.late_summary[-1, episode]
         new = arrived & (old[:, None, :, 0] != NONE)
         self.free[episode] = np.where(new[..., None], old[:, None], self.free[episode])
-        self.summary[episode] = np.where(new[..., None], told[:, None], self.summary[episode])
+        self.summary[episode] = np.where(new[..., None], old_summaries[:, None], self.summary[episode])
 
 
-def _own_room(view: View) -> Ints:
+def _own_room(view: EdgeView) -> Ints:
     """Return (E, N, N, 2) the room of the cluster itself, and nothing of the others."""
     n = view.task.shape[1]
     own = np.eye(n, dtype=np.bool_)[None, :, :, None]
@@ -113,25 +115,25 @@ def coordinate(
     streams: Streams,
     rule: PricedRule,
     mode: Mode,
-    network: Network | None = None,
-    link: Link | None = None,
-) -> Coordinated:
+    network: EdgeNetwork | None = None,
+    link: GossipLink | None = None,
+) -> CoordinationResult:
     """Play the streams with the rule, or the network, under one way of coordination."""
-    ears = _Ears(len(streams.seed), setting.clusters, link or Link())
+    gossip = _GossipState(len(streams.seed), setting.clusters, link or GossipLink())
     spent = {"seconds": 0.0, "rounds": 0.0, "bytes": 0.0}
 
-    def player(world: World) -> Stepped:
+    def player(world: EdgeWorld) -> StepResult:
         view = world.view()
         begun = process_time()
-        choice = _choice(mode, rule, network, ears, world, view)
+        choice = _choice(mode, rule, network, gossip, world, view)
         spent["seconds"] += process_time() - begun
         spent["rounds"] += float(world.live.sum())
-        spent["bytes"] += _sent(mode, world, view)
+        spent["bytes"] += _bytes_sent(mode, world, view)
         return world.step(choice)
 
     outcome = play(setting, streams, player)
     starts = outcome.completion.size
-    return Coordinated(
+    return CoordinationResult(
         outcome=outcome,
         bytes_per_start=spent["bytes"] / starts,
         conflicts_per_start=float(outcome.conflicts.sum()) / starts,
@@ -141,48 +143,53 @@ def coordinate(
 
 
 def _choice(
-    mode: Mode, rule: PricedRule, network: Network | None, ears: _Ears, world: World, view: View
+    mode: Mode,
+    rule: PricedRule,
+    network: EdgeNetwork | None,
+    gossip: _GossipState,
+    world: EdgeWorld,
+    view: EdgeView,
 ) -> Choice:
     """Return the choice under a mode."""
     if network is not None:
-        return _network_choice(mode, rule, network, ears, world, view)
+        return _network_choice(mode, rule, network, gossip, world, view)
     if mode == "central":
         return priced.choose_priced(rule, view)
     if mode == "full":
         return priced.choose_alone(rule, view, priced.shared_room(view))
     if mode == "none":
         return priced.choose_alone(rule, view, _own_room(view))
-    ears.hear(world, view, lambda: None)
-    return priced.choose_alone(rule, view, _heard_room(ears, world, view))
+    gossip.exchange(world, view, lambda: None)
+    return priced.choose_alone(rule, view, _gossiped_room(gossip, world, view))
 
 
-def _heard_room(ears: _Ears, world: World, view: View) -> Ints:
+def _gossiped_room(gossip: _GossipState, world: EdgeWorld, view: EdgeView) -> Ints:
     """Return the gossiped room, in the round in which it is fresh.
 
     After that, a task that the others left may be taken.
     """
     own = np.eye(view.task.shape[1], dtype=np.bool_)[None, :, :, None]
     fresh = (world.state.rounds == 0)[:, None, None, None]
-    return np.where(own, view.free[:, None], np.where(fresh, ears.free[world.state.episode], NONE))
+    return np.where(own, view.free[:, None], np.where(fresh, gossip.free[world.state.episode], NONE))
 
 
 def _network_choice(
-    mode: Mode, rule: PricedRule, net: Network, ears: _Ears, world: World, view: View
+    mode: Mode, rule: PricedRule, net: EdgeNetwork, gossip: _GossipState, world: EdgeWorld, view: EdgeView
 ) -> Choice:
     """Return the network's choice under a mode."""
     n = view.task.shape[1]
     if mode == "gossip":
-        return _network_gossip(rule, net, ears, world, view)
+        return _choose_with_gossip(rule, net, gossip, world, view)
     believed = _own_room(view) if mode == "none" else priced.shared_room(view)
     if mode != "central":
         return networks.choose_by_network(net, rule, view, believed)
-    features = networks.narrowed(net, encode(rule, view, believed), view)
+    features = networks.restrict_to_oldest(net, encode(rule, view, believed), view)
     local, task, summary = networks.local_states(net, features)
-    states = networks.heard(net, local, summary, features.known), task
-    choice = networks.finish(net, rule, view, features, states)
+    states = networks.read_summaries(net, local, summary, features.known), task
+    choice = networks.decode_choice(net, rule, view, features, states)
     for turn in range(1, n):  # a centre gives no task to two clusters
         features = _without_taken(features, view, choice, turn)
-        again = networks.finish(net, rule, view, features, states)
+        again = networks.decode_choice(net, rule, view, features, states)
         slot, cpus, gpus = choice.slot.copy(), choice.cpus.copy(), choice.gpus.copy()
         slot[:, turn], cpus[:, turn], gpus[:, turn] = (
             again.slot[:, turn],
@@ -193,7 +200,7 @@ def _network_choice(
     return choice
 
 
-def _without_taken(features: Features, view: View, choice: Choice, turn: int) -> Features:
+def _without_taken(features: Features, view: EdgeView, choice: Choice, turn: int) -> Features:
     rows = np.arange(len(view.time))
     may = features.may_choose.copy()
     for m in range(turn):
@@ -202,20 +209,22 @@ def _without_taken(features: Features, view: View, choice: Choice, turn: int) ->
     return msgspec.structs.replace(features, may_choose=may)
 
 
-def _network_gossip(rule: PricedRule, net: Network, ears: _Ears, world: World, view: View) -> Choice:
+def _choose_with_gossip(
+    rule: PricedRule, net: EdgeNetwork, gossip: _GossipState, world: EdgeWorld, view: EdgeView
+) -> Choice:
     """Choose with the gossiped room and summaries instead of the present ones."""
-    before = networks.local_states(net, encode(rule, view, _heard_room(ears, world, view)))
-    ears.hear(world, view, lambda: before[2].astype(np.float64))
-    features = networks.narrowed(net, encode(rule, view, _heard_room(ears, world, view)), view)
-    local, task, mine = networks.local_states(net, features)
-    heard = ears.summary[world.state.episode].copy()
+    before = networks.local_states(net, encode(rule, view, _gossiped_room(gossip, world, view)))
+    gossip.exchange(world, view, lambda: before[2].astype(np.float64))
+    features = networks.restrict_to_oldest(net, encode(rule, view, _gossiped_room(gossip, world, view)), view)
+    local, task, own_summary = networks.local_states(net, features)
+    summaries = gossip.summary[world.state.episode].copy()
     index = np.arange(view.task.shape[1])
-    heard[:, index, index] = mine
-    states = networks.heard(net, local, heard, features.known), task
-    return networks.finish(net, rule, view, features, states)
+    summaries[:, index, index] = own_summary
+    states = networks.read_summaries(net, local, summaries, features.known), task
+    return networks.decode_choice(net, rule, view, features, states)
 
 
-def _sent(mode: Mode, world: World, view: View) -> float:
+def _bytes_sent(mode: Mode, world: EdgeWorld, view: EdgeView) -> float:
     """Return the bytes sent in this round for its decisions, over all live episodes."""
     live, n = world.live, view.task.shape[1]
     if mode == "none":

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanse.policy.edge.view import NONE, Flags
-from hanse.sim.edge.world import World
+from hanse.sim.edge.world import EdgeWorld
 
 Singles = NDArray[np.float32]
 
@@ -26,15 +26,15 @@ class Observation(msgspec.Struct, frozen=True, eq=False):
     """(E, N, P) slots whose minimum fits into the free room."""
 
 
-def observe(world: World) -> Observation:
+def observe(world: EdgeWorld) -> Observation:
     """Return the observation of all episodes."""
-    s, book = world.state, world.setting.book
-    kinds = len(book.names)
+    s, speed_table = world.state, world.setting.speed_table
+    kinds = len(speed_table.names)
     episodes, clusters, _ = s.pend.shape
     server = np.concatenate([s.free, s.queued[..., None]], axis=-1).astype(np.float32)
     # one row per kind and a last one for the dummy: a gather is the fastest way to fill the columns
     rows = np.zeros((kinds + 1, 3 + kinds), dtype=np.float32)
-    rows[:kinds, :2] = book.minimum
+    rows[:kinds, :2] = speed_table.minimum
     rows[kinds, 2] = 1.0
     rows[np.arange(kinds), 3 + np.arange(kinds)] = 1.0
     shown = np.where(s.pend != NONE, s.pend_kind, kinds)
@@ -48,7 +48,7 @@ def observe(world: World) -> Observation:
     running[going] = busy
     # a kind fits or not per cluster; the dummy never fits
     fits = np.zeros((episodes, clusters, kinds + 1), dtype=np.bool_)
-    fits[..., :kinds] = (book.minimum <= s.free[:, :, None]).all(axis=-1)
+    fits[..., :kinds] = (speed_table.minimum <= s.free[:, :, None]).all(axis=-1)
     owner = np.arange(episodes * clusters).reshape(episodes, clusters, 1)
     return Observation(
         server=server,

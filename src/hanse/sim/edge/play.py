@@ -6,19 +6,19 @@ import msgspec
 import numpy as np
 
 from hanse.policy.edge import baselines, preemptive, priced
-from hanse.policy.edge.draws import mixed
-from hanse.policy.edge.optimus_fit import fitted_speed
-from hanse.policy.edge.view import NONE, Choice, Floats, Ints, View
+from hanse.policy.edge.keyed_random import derive_key
+from hanse.policy.edge.optimus_fit import fit_speed
+from hanse.policy.edge.view import NONE, Choice, EdgeView, Floats, Ints
 from hanse.sim.edge.setting import Setting
 from hanse.sim.edge.speeds import CONVERGENCE, durations
 from hanse.sim.edge.streams import Streams
-from hanse.sim.edge.world import ROUNDING, Stepped, World
+from hanse.sim.edge.world import ROUNDING, EdgeWorld, StepResult
 
-Player = Callable[[World], Stepped]
+Player = Callable[[EdgeWorld], StepResult]
 """Function that looks at a world and steps it once."""
 
 
-class Outcome(msgspec.Struct, frozen=True, eq=False):
+class EpisodeOutcome(msgspec.Struct, frozen=True, eq=False):
     """Results of a policy on some streams."""
 
     completion: Ints
@@ -43,12 +43,12 @@ class Outcome(msgspec.Struct, frozen=True, eq=False):
         return np.asarray(self.completion.mean(axis=1))
 
 
-def play(setting: Setting, streams: Streams, player: Player, rounds_max: int = 1_000_000) -> Outcome:
+def play(setting: Setting, streams: Streams, player: Player, rounds_max: int = 1_000_000) -> EpisodeOutcome:
     """Step all episodes to their end.
 
     More than ``rounds_max`` rounds means a policy that lets tasks starve.
     """
-    world = World(setting, streams)
+    world = EdgeWorld(setting, streams)
     episodes = len(streams.seed)
     finish, begun = np.zeros_like(streams.arrival), np.zeros_like(streams.arrival)
     size = np.zeros((*streams.arrival.shape, 2), dtype=np.int64)
@@ -71,9 +71,9 @@ def play(setting: Setting, streams: Streams, player: Player, rounds_max: int = 1
     assert not world.episodes, "a policy let tasks starve"
     completion = finish - streams.arrival
     slack = setting.variants.deadline_slack
-    best = np.ceil(durations(setting.book, ROUNDING).min(axis=(1, 2)) * slack)
+    best = np.ceil(durations(setting.speed_table, ROUNDING).min(axis=(1, 2)) * slack)
     late = (completion > best[streams.kind]).mean(axis=1) if slack > 0 else np.zeros(episodes)
-    return Outcome(
+    return EpisodeOutcome(
         completion=completion,
         kind=streams.kind,
         size=size,
@@ -85,40 +85,42 @@ def play(setting: Setting, streams: Streams, player: Player, rounds_max: int = 1
     )
 
 
-def by_choice(choose: Callable[[View], Choice]) -> Player:
+def choice_player(choose: Callable[[EdgeView], Choice]) -> Player:
     """Return the player of a policy that maps a view to a choice."""
     return lambda world: world.step(choose(world.view()))
 
 
 def true_durations(setting: Setting) -> Floats:
     """Return the noise-free durations in this setting."""
-    return durations(setting.book, ROUNDING if setting.corrected else 0.0)
+    return durations(setting.speed_table, ROUNDING if setting.corrected else 0.0)
 
 
-def by_chance(setting: Setting, *, minimum_only: bool) -> Player:
+def random_player(setting: Setting, *, minimum_only: bool) -> Player:
     """Return the player of Random, or of Min where the size is not drawn.
 
     Draws depend on the stream, the cluster, the time and the round.
     """
-    book = setting.book
+    speed_table = setting.speed_table
 
-    def player(world: World) -> Stepped:
+    def player(world: EdgeWorld) -> StepResult:
         view = world.view()
-        key = mixed(world.streams.seed.astype(np.uint64)[:, None], np.arange(setting.clusters)[None, :] + 4)
-        key = mixed(mixed(key, view.time[:, None]), world.state.rounds[:, None])
+        key = derive_key(
+            world.streams.seed.astype(np.uint64)[:, None], np.arange(setting.clusters)[None, :] + 4
+        )
+        key = derive_key(derive_key(key, view.time[:, None]), world.state.rounds[:, None])
         if minimum_only:
-            return world.step(baselines.choose_min(view, book.minimum, key))
-        return world.step(baselines.choose_random(view, book.minimum, book.limit, key))
+            return world.step(baselines.choose_min(view, speed_table.minimum, key))
+        return world.step(baselines.choose_random(view, speed_table.minimum, speed_table.limit, key))
 
     return player
 
 
-def by_tiresias(setting: Setting, *, elastic: bool) -> Player:
+def tiresias_player(setting: Setting, *, elastic: bool) -> Player:
     """Return the player of Tiresias with two levels; not elastic: every task keeps its minimum of GPUs."""
-    minimum = setting.book.minimum
-    gpus_max = setting.book.limit[1] if elastic else 0
+    minimum = setting.speed_table.minimum
+    gpus_max = setting.speed_table.limit[1] if elastic else 0
 
-    def allocate(world: World) -> tuple[Ints, Ints]:
+    def allocate(world: EdgeWorld) -> tuple[Ints, Ints]:
         s = world.state
         least = minimum[s.run_kind, 1]
         return preemptive.tiresias(s.run != NONE, s.run_start, s.run, s.time, world.capacity, least, gpus_max)
@@ -126,42 +128,48 @@ def by_tiresias(setting: Setting, *, elastic: bool) -> Player:
     return lambda world: world.step_preemptive(preemptive.admit_first(world.view(), minimum), allocate)
 
 
-def by_optimus(setting: Setting, *, transposed: bool) -> Player:
+def optimus_player(setting: Setting, *, transposed: bool) -> Player:
     """Return the player of Optimus, with its fit as published (axes exchanged) or corrected."""
-    book = setting.book
-    speed = fitted_speed(book.rate * np.sqrt(CONVERGENCE) + book.base, transposed=transposed)
+    speed_table = setting.speed_table
+    speed = fit_speed(speed_table.rate * np.sqrt(CONVERGENCE) + speed_table.base, transposed=transposed)
 
-    def allocate(world: World) -> tuple[Ints, Ints]:
+    def allocate(world: EdgeWorld) -> tuple[Ints, Ints]:
         s = world.state
         running = s.run != NONE
-        return preemptive.optimus(running, s.run_kind, s.progress, world.capacity, book.minimum, speed)
+        return preemptive.optimus(running, s.run_kind, s.progress, world.capacity, speed_table.minimum, speed)
 
-    return lambda world: world.step_preemptive(preemptive.admit_first(world.view(), book.minimum), allocate)
+    return lambda world: world.step_preemptive(
+        preemptive.admit_first(world.view(), speed_table.minimum), allocate
+    )
 
 
-def by_rule(setting: Setting, prices: priced.Prices | None = None, believed: Floats | None = None) -> Player:
+def priced_player(
+    setting: Setting, prices: priced.Prices | None = None, believed: Floats | None = None
+) -> Player:
     """Return the player of the priced rule on the true durations, or on ``believed`` ones."""
     steps = true_durations(setting) if believed is None else believed
-    rule = priced.compile_rule(steps, setting.book.minimum, prices or priced.Prices())
-    return by_choice(lambda view: priced.choose_priced(rule, view))
+    rule = priced.compile_rule(steps, setting.speed_table.minimum, prices or priced.Prices())
+    return choice_player(lambda view: priced.choose_priced(rule, view))
 
 
-def baseline(name: str, setting: Setting) -> Player | None:
+def baseline_player(name: str, setting: Setting) -> Player | None:
     """Return the player of a baseline by name; None for another name."""
-    book = setting.book
-    free_of_charge = priced.Prices(gpu_price=0.0, cpu_price=0.0, patience=np.inf)
-    fastest = priced.compile_rule(true_durations(setting), book.minimum, free_of_charge)
+    speed_table = setting.speed_table
+    no_prices = priced.Prices(gpu_price=0.0, cpu_price=0.0, patience=np.inf)
+    fastest = priced.compile_rule(true_durations(setting), speed_table.minimum, no_prices)
     makers: dict[str, Callable[[], Player]] = {
-        "random": lambda: by_chance(setting, minimum_only=False),
-        "min": lambda: by_chance(setting, minimum_only=True),
-        "fifo": lambda: by_choice(lambda view: baselines.choose_fifo(view, book.minimum, fastest)),
-        "sjf": lambda: by_choice(lambda view: baselines.choose_sjf(view, book.minimum, fastest)),
-        "drf": lambda: by_choice(lambda view: baselines.choose_drf(view, book.minimum, book.limit)),
-        "tiresias": lambda: by_tiresias(setting, elastic=False),
-        "tiresias-elastic": lambda: by_tiresias(setting, elastic=True),
-        "optimus-published": lambda: by_optimus(setting, transposed=True),
-        "optimus": lambda: by_optimus(setting, transposed=False),
-        "priced": lambda: by_rule(setting),
+        "random": lambda: random_player(setting, minimum_only=False),
+        "min": lambda: random_player(setting, minimum_only=True),
+        "fifo": lambda: choice_player(lambda view: baselines.choose_fifo(view, speed_table.minimum, fastest)),
+        "sjf": lambda: choice_player(lambda view: baselines.choose_sjf(view, speed_table.minimum, fastest)),
+        "drf": lambda: choice_player(
+            lambda view: baselines.choose_drf(view, speed_table.minimum, speed_table.limit)
+        ),
+        "tiresias": lambda: tiresias_player(setting, elastic=False),
+        "tiresias-elastic": lambda: tiresias_player(setting, elastic=True),
+        "optimus-published": lambda: optimus_player(setting, transposed=True),
+        "optimus": lambda: optimus_player(setting, transposed=False),
+        "priced": lambda: priced_player(setting),
     }
     maker = makers.get(name)
     return None if maker is None else maker()

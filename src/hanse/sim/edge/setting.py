@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from hanse.sim.edge import speeds
-from hanse.sim.edge.speeds import SpeedBook
+from hanse.sim.edge.speeds import SpeedTable
 
 WINDOW: Final = 10
 """Pending slots per cluster in source 002."""
@@ -43,7 +43,7 @@ class Setting(msgspec.Struct, frozen=True, eq=False):
     """CPUs and GPUs per cluster."""
     arrival_rate: float
     """Mean tasks per step in the whole league."""
-    book: SpeedBook
+    speed_table: SpeedTable
     multi: bool = True
     """True: clusters start tasks until none wants to, then time advances. False: after every round."""
     noise: float = 0.0
@@ -82,7 +82,7 @@ def single3() -> Setting:
         name="single3",
         capacity=EQUAL,
         arrival_rate=2.0,
-        book=speeds.synthetic(),
+        speed_table=speeds.synthetic_speeds(),
         multi=False,
         noise=0.2,
         switch_weight=0.5,
@@ -96,17 +96,21 @@ def single6() -> Setting:
 
 def syn3() -> Setting:
     """Return source 002, figure 11: three clusters, any number of starts per step, no noise."""
-    return Setting(name="syn3", capacity=EQUAL, arrival_rate=3.0, book=speeds.synthetic())
+    return Setting(name="syn3", capacity=EQUAL, arrival_rate=3.0, speed_table=speeds.synthetic_speeds())
 
 
 def hetero6() -> Setting:
     """Return source 002, figure 12: six unequal clusters, otherwise as ``syn3``."""
-    return Setting(name="hetero6", capacity=SIX_UNEQUAL, arrival_rate=6.0, book=speeds.synthetic())
+    return Setting(
+        name="hetero6", capacity=SIX_UNEQUAL, arrival_rate=6.0, speed_table=speeds.synthetic_speeds()
+    )
 
 
 def order3() -> Setting:
     """Return source 002, figure 14: nothing to gain from size, all from order; more tasks than room."""
-    return Setting(name="order3", capacity=EQUAL, arrival_rate=3.0, book=speeds.short_and_long())
+    return Setting(
+        name="order3", capacity=EQUAL, arrival_rate=3.0, speed_table=speeds.short_and_long_speeds()
+    )
 
 
 def testbed3() -> Setting:
@@ -115,7 +119,7 @@ def testbed3() -> Setting:
         name="testbed3",
         capacity=((16, 8),) * 3,
         arrival_rate=0.8,
-        book=speeds.bench_shaped(),
+        speed_table=speeds.bench_speeds(),
         noise=0.02,
         corrected=True,
     )

@@ -21,7 +21,7 @@ DURATION_MAX: Final = 1_000
 """Steps after which a noise-free task counts as never done."""
 
 
-class SpeedBook(msgspec.Struct, frozen=True, eq=False):
+class SpeedTable(msgspec.Struct, frozen=True, eq=False):
     """Speeds of every kind at every size. Axes: kind, CPUs 0..C, GPUs 0..G."""
 
     names: tuple[str, ...]
@@ -47,10 +47,12 @@ def below_minimum(minimum: Ints, cpus: int, gpus: int) -> Flags:
     return np.asarray((c < minimum[:, 0, None, None]) | (g < minimum[:, 1, None, None]))
 
 
-def book(names: tuple[str, ...], minimum: Ints, rate: Floats, base: Floats, noisy: Flags) -> SpeedBook:
+def make_speed_table(
+    names: tuple[str, ...], minimum: Ints, rate: Floats, base: Floats, noisy: Flags
+) -> SpeedTable:
     """Return a speed table without progress at the sizes below the minimum."""
     dead = below_minimum(minimum, rate.shape[1] - 1, rate.shape[2] - 1)
-    return SpeedBook(
+    return SpeedTable(
         names=names,
         minimum=minimum,
         rate=np.where(dead, 0.0, rate),
@@ -59,13 +61,13 @@ def book(names: tuple[str, ...], minimum: Ints, rate: Floats, base: Floats, nois
     )
 
 
-def synthetic() -> SpeedBook:
+def synthetic_speeds() -> SpeedTable:
     """Return the two synthetic kinds of source 002: one ignores its size, one depends on GPUs."""
     shape = (2, 17, 17)
     rate, base = np.zeros(shape), np.zeros(shape)
     base[0] = 0.25
     rate[1] = np.tanh(np.arange(17) / 16.0)[None, :]
-    return book(
+    return make_speed_table(
         ("insensitive", "sensitive"),
         np.array([[2, 1], [2, 1]], dtype=np.int64),
         rate,
@@ -74,7 +76,7 @@ def synthetic() -> SpeedBook:
     )
 
 
-def short_and_long() -> SpeedBook:
+def short_and_long_speeds() -> SpeedTable:
     """Return source 002's workload in which only order counts: 1 and 10 steps, (3, 3) each, no gain.
 
     Ten times 0.1 is a hair less than 1 in binary, so the long kind takes 11 steps where the environment
@@ -84,7 +86,7 @@ def short_and_long() -> SpeedBook:
     base = np.zeros(shape)
     base[0], base[1] = 1.0, 0.1
     minimum = np.array([[3, 3], [3, 3]], dtype=np.int64)
-    return book(("short", "long"), minimum, np.zeros(shape), base, np.array([True, True]))
+    return make_speed_table(("short", "long"), minimum, np.zeros(shape), base, np.array([True, True]))
 
 
 Shape = tuple[float, float, float, float, float]
@@ -98,7 +100,7 @@ BENCH_SHAPES: Final[tuple[Shape, ...]] = (
 """Hanse's fit to the test-bed: vision, language, speech."""
 
 
-def bench_shaped(step_seconds: float = 10.0, shapes: tuple[Shape, ...] = BENCH_SHAPES) -> SpeedBook:
+def bench_speeds(step_seconds: float = 10.0, shapes: tuple[Shape, ...] = BENCH_SHAPES) -> SpeedTable:
     """Return kinds of the shape of source 002's test-bed, 17 x 9 sizes: a smooth fit, not the authors' rows.
 
     Seconds at c CPUs and g GPUs are ``work / g**gain + sync * g + starve * lack * sqrt(g / c)`` with ``lack =
@@ -114,10 +116,10 @@ def bench_shaped(step_seconds: float = 10.0, shapes: tuple[Shape, ...] = BENCH_S
     names = ("vision", "language", "speech", *(f"kind {kind}" for kind in range(3, len(shapes))))
     # the third kind of the test-bed does not depend on its size, and has no noise there
     noisy = np.array([gain > 0 for _, gain, _, _, _ in shapes])
-    return book(names[: len(shapes)], minimum, np.zeros_like(base), base, noisy)
+    return make_speed_table(names[: len(shapes)], minimum, np.zeros_like(base), base, noisy)
 
 
-def durations(speeds: SpeedBook, tolerance: float = 0.0) -> Floats:
+def durations(speeds: SpeedTable, tolerance: float = 0.0) -> Floats:
     """Return noise-free steps to completion, shape (K, C+1, G+1); ``inf`` where the task would not finish."""
     progress = np.zeros_like(speeds.rate)
     steps = np.full(speeds.rate.shape, np.inf)
@@ -130,7 +132,7 @@ def durations(speeds: SpeedBook, tolerance: float = 0.0) -> Floats:
     return steps
 
 
-def from_csv(text: str, *, step_seconds: float, minimum: tuple[int, int] = (1, 1)) -> SpeedBook | str:
+def from_csv(text: str, *, step_seconds: float, minimum: tuple[int, int] = (1, 1)) -> SpeedTable | str:
     """Return a speed table from measured run times, or a sentence why the file cannot be used.
 
     Columns ``kind,cpus,gpus,seconds`` with a header line; repeated rows are averaged; sizes that were not
@@ -159,7 +161,7 @@ def from_csv(text: str, *, step_seconds: float, minimum: tuple[int, int] = (1, 1
     if (base.max(axis=(1, 2)) <= 0).any():
         return "every kind needs at least one measured size"
     least = np.tile(np.array(minimum, dtype=np.int64), (len(names), 1))
-    return book(names, least, np.zeros_like(base), base, np.full(len(names), True))
+    return make_speed_table(names, least, np.zeros_like(base), base, np.full(len(names), True))
 
 
 SIZE_MAX: Final = 256

@@ -47,7 +47,7 @@ def one_stream(setting: Setting, seed: int) -> tuple[Ints, Ints, Flags, Ints]:
         counts.extend(batch)
         total += sum(batch)
     arrival = np.repeat(np.arange(len(counts)), counts)[:tasks]
-    kind = rng.integers(0, len(setting.book.names), size=tasks)
+    kind = rng.integers(0, len(setting.speed_table.names), size=tasks)
     size = rng.integers(1, clusters + 1, size=tasks)
     rank = rng.random((tasks, clusters)).argsort(axis=1).argsort(axis=1)
     connected = rank < size[:, None]

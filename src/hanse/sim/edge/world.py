@@ -13,9 +13,9 @@ import msgspec
 import numpy as np
 
 from hanse.policy.edge import conflict
-from hanse.policy.edge.draws import mixed, uniform
-from hanse.policy.edge.view import NO_DEADLINE, NONE, Choice, Flags, Floats, Ints, View
-from hanse.sim.edge.columns import Columns, blank
+from hanse.policy.edge.keyed_random import derive_key, uniform
+from hanse.policy.edge.view import NO_DEADLINE, NONE, Choice, EdgeView, Flags, Floats, Ints
+from hanse.sim.edge.columns import Columns, empty_columns
 from hanse.sim.edge.setting import Setting
 from hanse.sim.edge.speeds import CONVERGENCE, durations
 from hanse.sim.edge.streams import Streams
@@ -25,11 +25,11 @@ ROUNDING: Final = 1e-9
 
 _NOISE, _TIE, _FAILURE = np.int64(1), np.int64(2), np.int64(3)
 
-Allocator = Callable[["World"], tuple[Ints, Ints]]
+Allocator = Callable[["EdgeWorld"], tuple[Ints, Ints]]
 """Second half of a preemptive policy: CPUs and GPUs of every running slot, each (E, N, R)."""
 
 
-class Stepped(msgspec.Struct, frozen=True, eq=False):
+class StepResult(msgspec.Struct, frozen=True, eq=False):
     """Result of one sub-step."""
 
     reward: Floats
@@ -42,7 +42,7 @@ class Stepped(msgspec.Struct, frozen=True, eq=False):
     """(E, N) clusters that lost the task they chose to another."""
 
 
-class World:
+class EdgeWorld:
     """State of E episodes and its transition. Finished episodes stand still until dropped."""
 
     def __init__(self, setting: Setting, streams: Streams) -> None:
@@ -50,22 +50,22 @@ class World:
         self.setting = setting
         self.streams = streams
         self.capacity = np.array(setting.capacity, dtype=np.int64)
-        self.minimum = setting.book.minimum
-        self.limit = np.array(setting.book.limit, dtype=np.int64)
+        self.minimum = setting.speed_table.minimum
+        self.limit = np.array(setting.speed_table.limit, dtype=np.int64)
         slots = int((self.capacity[:, None, :] // self.minimum[None, :, :]).min(axis=2).max())
-        self.state: Columns = blank(setting, len(streams.seed), slots)
+        self.state: Columns = empty_columns(setting, len(streams.seed), slots)
         self.state.free[:] = self.capacity
         variants = setting.variants
         scale = variants.speed_scale or (1.0,) * setting.clusters
         self._scale = np.array(scale)
-        best = durations(setting.book, ROUNDING).min(axis=(1, 2))
+        best = durations(setting.speed_table, ROUNDING).min(axis=(1, 2))
         slack = np.ceil(best * variants.deadline_slack).astype(np.int64)
         self._slack = slack if variants.deadline_slack > 0 else np.full_like(slack, NO_DEADLINE)
         self._bits = np.int64(1) << np.arange(setting.clusters)
         self._reach = streams.connected @ self._bits
         self.sub_steps = 0
         everyone = np.arange(len(streams.seed))
-        self._arrive(everyone)
+        self._add_arrivals(everyone)
 
     @property
     def episodes(self) -> int:
@@ -86,7 +86,7 @@ class World:
             self._reach = self._reach[rows]
         return rows
 
-    def view(self) -> View:
+    def view(self) -> EdgeView:
         """Return the view for policies.
 
         Its columns may be the world's own: do not write to them.
@@ -96,7 +96,7 @@ class World:
         now = s.time[:, None, None]
         due = self._slack[s.pend_kind]
         waited = np.where(filled, now - s.pend_arrival, 0)
-        return View(
+        return EdgeView(
             time=s.time,
             free=s.free,
             capacity=self.capacity,
@@ -116,41 +116,41 @@ class World:
 
     # --- choices ------------------------------------------------------------------------------------------
 
-    def step(self, choice: Choice) -> Stepped:
+    def step(self, choice: Choice) -> StepResult:
         """Run one round of choices by non-preemptive policies."""
         s = self.state
         void = (choice.cpus == 0) & (choice.gpus == 0)
         slot = np.where(s.passed | ~self.live[:, None] | void, NONE, choice.slot)
-        won, lost = self._resolve(slot, choice.preference)
+        won, lost = self._resolve_conflicts(slot, choice.preference)
         e, n = np.nonzero(won)
         size = np.stack([choice.cpus[e, n], choice.gpus[e, n]], axis=1)
-        self._start(e, n, slot[e, n], size)
-        return self._conclude(slot, won, lost)
+        self._start_tasks(e, n, slot[e, n], size)
+        return self._advance_time(slot, won, lost)
 
-    def step_preemptive(self, slot: Ints, allocate: Allocator) -> Stepped:
+    def step_preemptive(self, slot: Ints, allocate: Allocator) -> StepResult:
         """Run one round of a preemptive policy.
 
         Admit one task per cluster, then size all running tasks anew.
         """
         s = self.state
         slot = np.where(~self.live[:, None], NONE, slot)
-        won, lost = self._resolve(slot, np.zeros(slot.shape))
+        won, lost = self._resolve_conflicts(slot, np.zeros(slot.shape))
         e, n = np.nonzero(won)
-        self._start(e, n, slot[e, n], np.zeros((len(e), 2), dtype=np.int64))
+        self._start_tasks(e, n, slot[e, n], np.zeros((len(e), 2), dtype=np.int64))
         cpus, gpus = allocate(self)
         size = np.stack([cpus, gpus], axis=-1)
         held = np.where(s.run[..., None] != NONE, size, 0)
         s.run_size[:] = held
         s.free[:] = self.capacity - held.sum(axis=2) - s.down
         assert (s.free >= 0).all(), "an allocator gave more than there is"
-        return self._conclude(slot, won, lost)
+        return self._advance_time(slot, won, lost)
 
     def preempt(self, flags: Flags) -> None:
         """Return running tasks to the pending ones, at the price of a checkpoint. ``flags`` is (E, N, R)."""
         e, n, r = np.nonzero(flags & (self.state.run != NONE))
-        self._evict(e, n, r)
+        self._evict_tasks(e, n, r)
 
-    def _resolve(self, slot: Ints, preference: Floats) -> tuple[Flags, Flags]:
+    def _resolve_conflicts(self, slot: Ints, preference: Floats) -> tuple[Flags, Flags]:
         """Return flags of clusters that keep their task, and of those that lost it to another."""
         s, n = self.state, self.setting.clusters
         cell = np.arange(self.episodes * n).reshape(-1, n) * self.setting.window + slot
@@ -165,8 +165,8 @@ class World:
         if self.setting.bayes:
             kind = s.pend_kind.ravel().take(cell[rows])
             score = conflict.bayes_score(preference[rows], s.free[rows], self.minimum[kind])
-            key = mixed(self.streams.seed[rows].astype(np.uint64), _TIE + s.time[rows] * 1_000)
-            tie = uniform(mixed(key[:, None], s.rounds[rows, None] * n + np.arange(n)))
+            key = derive_key(self.streams.seed[rows].astype(np.uint64), _TIE + s.time[rows] * 1_000)
+            tie = uniform(derive_key(key[:, None], s.rounds[rows, None] * n + np.arange(n)))
         else:
             score = np.zeros((len(rows), n))
             tie = score
@@ -174,7 +174,7 @@ class World:
         lost[rows] = won[rows] & ~conflict.winners(task[rows], score, tie)
         return won & ~lost, lost
 
-    def _start(self, e: Ints, n: Ints, slot: Ints, size: Ints) -> None:
+    def _start_tasks(self, e: Ints, n: Ints, slot: Ints, size: Ints) -> None:
         """Start the tasks in these slots with these sizes and remove them from all pending slots."""
         if not len(e):
             return
@@ -206,9 +206,9 @@ class World:
         s.begun.ravel()[begun] = now
         s.where.ravel()[begun] = n
         s.size.reshape(-1, 2)[begun] = size
-        self._forget(e, task)
+        self._remove_pending(e, task)
 
-    def _forget(self, e: Ints, task: Ints) -> None:
+    def _remove_pending(self, e: Ints, task: Ints) -> None:
         """Remove started tasks from all pending slots and queues."""
         s, clusters = self.state, self.setting.clusters
         wide = clusters * self.setting.window
@@ -222,9 +222,9 @@ class World:
             s.in_queue[e[k], n, task[k]] = False
             np.subtract.at(s.queued, (e[k], n), 1)
         if self.setting.corrected:
-            self._refill(np.unique(e))
+            self._refill_slots(np.unique(e))
 
-    def _conclude(self, slot: Ints, won: Flags, lost: Flags) -> Stepped:
+    def _advance_time(self, slot: Ints, won: Flags, lost: Flags) -> StepResult:
         """Decide whether time advances, and advance it."""
         s, live = self.state, self.live
         self.sub_steps += int(live.sum())
@@ -241,32 +241,32 @@ class World:
         if len(rows):
             running, pending = s.run[rows] != NONE, s.pend[rows] != NONE
             reward[rows] = -(running.sum(axis=2) + pending.sum(axis=2) + s.queued[rows])
-            self._walk(rows, running)
+            self._advance_progress(rows, running)
             if self.setting.variants.failure_rate > 0:
-                self._fail(rows)
+                self._apply_failures(rows)
             s.time[rows] += 1
             s.rounds[rows] = 0
             s.passed[rows] = False
             if self.setting.corrected:
-                self._refill(rows)
-            self._arrive(rows)
-            self._refill(rows)
-        return Stepped(reward=reward, moved=moved, started=won, conflicts=lost)
+                self._refill_slots(rows)
+            self._add_arrivals(rows)
+            self._refill_slots(rows)
+        return StepResult(reward=reward, moved=moved, started=won, conflicts=lost)
 
     # --- time ---------------------------------------------------------------------------------------------
 
-    def _gain(self, e: Ints, n: Ints, at: Ints) -> Floats:
+    def _step_gain(self, e: Ints, n: Ints, at: Ints) -> Floats:
         """Return the progress of these slots (``at`` counts over the batch) in this step, before a switch."""
-        s, book, variants = self.state, self.setting.book, self.setting.variants
+        s, speed_table, variants = self.state, self.setting.speed_table, self.setting.variants
         kind, size = s.run_kind.ravel().take(at), s.run_size.reshape(-1, 2).take(at, axis=0)
-        _, wide, high = book.rate.shape
+        _, wide, high = speed_table.rate.shape
         entry = (kind * wide + size[:, 0]) * high + size[:, 1]
-        rate, base = book.rate.ravel().take(entry), book.base.ravel().take(entry)
+        rate, base = speed_table.rate.ravel().take(entry), speed_table.base.ravel().take(entry)
         gain = rate * np.sqrt(np.maximum(CONVERGENCE - s.progress.ravel().take(at), 0.0)) + base
         if self.setting.noise > 0:
-            key = mixed(self.streams.seed[e].astype(np.uint64), np.asarray(_NOISE))
-            chance = uniform(mixed(mixed(key, s.run.ravel().take(at)), s.time[e])) - 0.5
-            gain = gain + np.where(book.noisy[kind], chance * self.setting.noise, 0.0)
+            key = derive_key(self.streams.seed[e].astype(np.uint64), np.asarray(_NOISE))
+            chance = uniform(derive_key(derive_key(key, s.run.ravel().take(at)), s.time[e])) - 0.5
+            gain = gain + np.where(speed_table.noisy[kind], chance * self.setting.noise, 0.0)
         if variants.interference > 0:
             others = s.run_size[e, n, :, 1].sum(axis=1) - size[:, 1]
             gain = gain / (1.0 + variants.interference * others / self.capacity[n, 1])
@@ -274,7 +274,7 @@ class World:
             gain = gain * self._scale[n]
         return np.where((rate > 0) | (base > 0), np.maximum(gain, 0.0), 0.0)
 
-    def _walk(self, rows: Ints, running: Flags) -> None:
+    def _advance_progress(self, rows: Ints, running: Flags) -> None:
         """Add one step's progress to every running task of these episodes; complete the finished ones.
 
         ``running`` flags the slots of ``rows`` that hold a task.
@@ -285,9 +285,9 @@ class World:
         e = rows.take(found // (clusters * slots))
         at = e * (clusters * slots) + found % (clusters * slots)
         n = at // slots % clusters
-        gain = self._gain(e, n, at)
+        gain = self._step_gain(e, n, at)
         if self.setting.switch_weight < 1.0:
-            gain = np.where(self._switched().ravel().take(at), gain * self.setting.switch_weight, gain)
+            gain = np.where(self._find_resized().ravel().take(at), gain * self.setting.switch_weight, gain)
             s.run_before.reshape(-1, 2)[at] = s.run_size.reshape(-1, 2).take(at, axis=0)
         if self.setting.variants.locality_steps:
             loading = s.warm.ravel().take(at) > 0
@@ -303,9 +303,9 @@ class World:
         size = s.run_size.reshape(-1, 2).take(at, axis=0)
         np.add.at(s.free.reshape(-1, 2), at // slots, size)
         s.done += np.bincount(e, minlength=self.episodes)
-        self._clear(at)
+        self._clear_slots(at)
 
-    def _switched(self) -> Flags:
+    def _find_resized(self) -> Flags:
         """Flag running tasks whose size a preemptive policy changed since the last step.
 
         Published: only the CPUs are compared, and a task just admitted counts as changed (of the readings of
@@ -317,7 +317,7 @@ class World:
             return np.asarray((s.run_before != s.run_size).any(axis=-1) & s.run_before.any(axis=-1))
         return np.asarray(s.run_before[..., 0] != s.run_size[..., 0])
 
-    def _clear(self, at: Ints) -> None:
+    def _clear_slots(self, at: Ints) -> None:
         """Empty running slots (counted over the batch) whose room was already released."""
         s = self.state
         s.run.ravel()[at] = NONE
@@ -326,7 +326,7 @@ class World:
         s.progress.ravel()[at] = 0.0
         s.warm.ravel()[at] = 0
 
-    def _arrive(self, rows: Ints) -> None:
+    def _add_arrivals(self, rows: Ints) -> None:
         """Add the arriving tasks to the clusters they reach: to a free pending slot, else to the queue."""
         s, streams = self.state, self.streams
         tasks = self.setting.tasks
@@ -346,9 +346,9 @@ class World:
         s.arrived[rows] = first + count
         e = np.repeat(rows, count)
         began = np.cumsum(count) - count
-        self._show(e, np.repeat(first - began, count) + np.arange(len(e)))
+        self._show_tasks(e, np.repeat(first - began, count) + np.arange(len(e)))
 
-    def _show(self, e: Ints, task: Ints) -> None:
+    def _show_tasks(self, e: Ints, task: Ints) -> None:
         """Add tasks, listed by episode and then age, to all clusters they reach."""
         s, clusters, window = self.state, self.setting.clusters, self.setting.window
         reached = self.streams.connected.reshape(-1, clusters).take(e * self.setting.tasks + task, axis=0)
@@ -365,13 +365,13 @@ class World:
         fits = turn < counted[:, -1]
         slot = (counted <= turn[:, None]).sum(axis=1)
         shown = task.take(k)
-        self._put(e.take(k)[fits], owner[fits], slot[fits], shown[fits])
+        self._fill_slots(e.take(k)[fits], owner[fits], slot[fits], shown[fits])
         if not fits.all():
             late = ~fits
             s.in_queue.reshape(-1, self.setting.tasks)[owner[late], shown[late]] = True
             np.add.at(s.queued.ravel(), owner[late], 1)
 
-    def _put(self, e: Ints, owner: Ints, slot: Ints, task: Ints) -> None:
+    def _fill_slots(self, e: Ints, owner: Ints, slot: Ints, task: Ints) -> None:
         """Write tasks of episodes ``e`` into pending slots of clusters (``owner`` counts over the batch)."""
         s, entry, cell = self.state, e * self.setting.tasks + task, owner * self.setting.window + slot
         s.pend.ravel()[cell] = task
@@ -379,7 +379,7 @@ class World:
         s.pend_arrival.ravel()[cell] = self.streams.arrival.ravel().take(entry)
         s.pend_reach.ravel()[cell] = self._reach.ravel().take(entry)
 
-    def _refill(self, rows: Ints) -> None:
+    def _refill_slots(self, rows: Ints) -> None:
         """Load the oldest queued tasks into free pending slots."""
         s, clusters = self.state, self.setting.clusters
         if not s.queued.any():
@@ -396,11 +396,11 @@ class World:
             task = queue.take(owner, axis=0).argmax(axis=1)
             queue[owner, task] = False
             s.queued.ravel()[owner] -= 1
-            self._put(owner // clusters, owner, empty.take(keep, axis=0).argmax(axis=1), task)
+            self._fill_slots(owner // clusters, owner, empty.take(keep, axis=0).argmax(axis=1), task)
 
     # --- variants -----------------------------------------------------------------------------------------
 
-    def _evict(self, e: Ints, n: Ints, r: Ints) -> None:
+    def _evict_tasks(self, e: Ints, n: Ints, r: Ints) -> None:
         """Stop running tasks, keep what their checkpoint holds, and return them to the pending tasks."""
         if not len(e):
             return
@@ -411,20 +411,20 @@ class World:
         s.moved[e, task] = True
         np.add.at(s.free, (e, n), s.run_size[e, n, r])
         clusters, slots = s.run.shape[1:]
-        self._clear((e * clusters + n) * slots + r)
+        self._clear_slots((e * clusters + n) * slots + r)
         order = np.lexsort((task, e))
-        self._show(e[order], task[order])
+        self._show_tasks(e[order], task[order])
 
-    def _fail(self, rows: Ints) -> None:
+    def _apply_failures(self, rows: Ints) -> None:
         """Return repaired nodes and let nodes fail; tasks without room go back to pending."""
         s, variants = self.state, self.setting.variants
         back = (s.back_at[rows] == s.time[rows, None]) & s.down[rows].any(axis=2)
         k, n = np.nonzero(back)
         s.free[rows[k], n] += s.down[rows[k], n]
         s.down[rows[k], n] = 0
-        key = mixed(self.streams.seed[rows].astype(np.uint64), np.asarray(_FAILURE))
-        key = mixed(key[:, None], np.arange(self.setting.clusters)[None, :])
-        chance = uniform(mixed(key, s.time[rows, None]))
+        key = derive_key(self.streams.seed[rows].astype(np.uint64), np.asarray(_FAILURE))
+        key = derive_key(key[:, None], np.arange(self.setting.clusters)[None, :])
+        chance = uniform(derive_key(key, s.time[rows, None]))
         k, n = np.nonzero((chance < variants.failure_rate) & ~s.down[rows].any(axis=2))
         e = rows[k]
         gone = np.ceil(self.capacity[n] * variants.failure_share).astype(np.int64)
@@ -439,4 +439,4 @@ class World:
             # the youngest task goes first: it has the least to lose; ties to the higher slot
             age = np.where(s.run[e, n] != NONE, s.run_start[e, n], NONE)
             r = age.shape[1] - 1 - np.argmax(age[:, ::-1], axis=1)
-            self._evict(e, n, r)
+            self._evict_tasks(e, n, r)

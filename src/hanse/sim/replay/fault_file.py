@@ -22,11 +22,11 @@ from typing import Final
 import msgspec
 
 from hanse.model.ids import SECOND
-from hanse.sim.replay.records import ReplayError, Settings
+from hanse.sim.replay.records import ReplayError, ReplaySettings
 
 FAULTS_MAX: Final = 1_000
 """Largest number of faults in one run."""
-ADOPTION_SECONDS: Final = 120
+TAKEOVER_SECONDS: Final = 120
 """Time for a standby to take a shard over before another broker may be lost for good."""
 
 _UNITS: Final = {"ms": 1_000, "s": SECOND, "m": 60 * SECOND, "h": 3_600 * SECOND}
@@ -36,7 +36,7 @@ _LINE: Final = re.compile(
 )
 
 
-class Fault(msgspec.Struct, frozen=True):
+class ReplayFault(msgspec.Struct, frozen=True):
     """One fault. Numbers from 0, times in microseconds after the first arrival."""
 
     partition: bool
@@ -47,7 +47,7 @@ class Fault(msgspec.Struct, frozen=True):
     """Length of the fault; None: for good."""
 
 
-def read_faults(settings: Settings) -> tuple[Fault, ...]:
+def read_faults(settings: ReplaySettings) -> tuple[ReplayFault, ...]:
     """Return the faults in the file that the settings name, in the order of their times; raise ``OSError``
     if there is no file."""
     try:
@@ -56,9 +56,9 @@ def read_faults(settings: Settings) -> tuple[Fault, ...]:
         raise ReplayError(f"{settings.faults} is not a text file: {error}") from error
     found = []
     for number, line in enumerate(text.splitlines(), 1):
-        words = " ".join(line.partition("#")[0].split())
-        if words:
-            found.append(_fault(words, f"{Path(settings.faults).name}, line {number}", settings))
+        line_text = " ".join(line.partition("#")[0].split())
+        if line_text:
+            found.append(_parse_fault(line_text, f"{Path(settings.faults).name}, line {number}", settings))
     if len(found) > FAULTS_MAX:
         raise ReplayError(f"a faults file has at most {FAULTS_MAX} faults, not {len(found)}")
     faults = tuple(sorted(found, key=lambda fault: fault.at))
@@ -66,11 +66,11 @@ def read_faults(settings: Settings) -> tuple[Fault, ...]:
     return faults
 
 
-def _fault(words: str, where: str, settings: Settings) -> Fault:
-    match = _LINE.fullmatch(words)
+def _parse_fault(line_text: str, where: str, settings: ReplaySettings) -> ReplayFault:
+    match = _LINE.fullmatch(line_text)
     if match is None:
         raise ReplayError(
-            f"{where}: {words!r} is not a fault; write for example 'lose broker 2 at 100s for 60s' or"
+            f"{where}: {line_text!r} is not a fault; write for example 'lose broker 2 at 100s for 60s' or"
             " 'partition cluster 3 at 100s for 60s'"
         )
     brokers: list[int] = []
@@ -82,25 +82,25 @@ def _fault(words: str, where: str, settings: Settings) -> Fault:
             raise ReplayError(f"{where}: there is no {kind} {text}, only 1 to {most}")
         known.append(int(text) - 1)
     partition = match["what"] == "partition"
-    length = _time(match["length"], where) if match["length"] else None
+    length = _parse_time(match["length"], where) if match["length"] else None
     if partition and length is None:
         raise ReplayError(f"{where}: a partition needs its length, for example 'for 60s'")
-    return Fault(partition, tuple(brokers), tuple(clusters), _time(match["at"], where), length)
+    return ReplayFault(partition, tuple(brokers), tuple(clusters), _parse_time(match["at"], where), length)
 
 
-def _time(text: str, where: str) -> int:
+def _parse_time(text: str, where: str) -> int:
     match = _TIME.fullmatch(text)
     if match is None:
         raise ReplayError(f"{where}: {text!r} is not a time; write 500ms, 60s, 10m or 2h")
     return round(float(match[1]) * _UNITS[match[2]])
 
 
-def _check_survival(faults: tuple[Fault, ...], settings: Settings) -> None:
+def _check_survival(faults: tuple[ReplayFault, ...], settings: ReplaySettings) -> None:
     """Refuse losses after which some job could never end."""
-    gone = [fault for fault in faults if not fault.partition and fault.length is None]
-    broker_times = [fault.at for fault in gone for _ in dict.fromkeys(fault.brokers)]
-    lost_brokers = dict.fromkeys(broker for fault in gone for broker in fault.brokers)
-    lost_clusters = dict.fromkeys(cluster for fault in gone for cluster in fault.clusters)
+    permanent_losses = [fault for fault in faults if not fault.partition and fault.length is None]
+    broker_times = [fault.at for fault in permanent_losses for _ in dict.fromkeys(fault.brokers)]
+    lost_brokers = dict.fromkeys(broker for fault in permanent_losses for broker in fault.brokers)
+    lost_clusters = dict.fromkeys(cluster for fault in permanent_losses for cluster in fault.clusters)
     if len(lost_brokers) >= settings.brokers or len(lost_clusters) >= settings.clusters:
         raise ReplayError("one broker and one cluster must be left: give the others a length ('for 60s')")
     if lost_brokers and lost_clusters:
@@ -108,8 +108,8 @@ def _check_survival(faults: tuple[Fault, ...], settings: Settings) -> None:
             "a broker and a cluster cannot both be lost for good: a takeover needs every warden"
         )
     for former, later in pairwise(broker_times):
-        if later - former < ADOPTION_SECONDS * SECOND:
+        if later - former < TAKEOVER_SECONDS * SECOND:
             raise ReplayError(
-                f"brokers that are lost for good must be lost at least {ADOPTION_SECONDS} s apart, so that a"
+                f"brokers that are lost for good must be lost at least {TAKEOVER_SECONDS} s apart, so that a"
                 " standby can take over before it is lost itself"
             )

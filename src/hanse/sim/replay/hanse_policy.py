@@ -62,10 +62,10 @@ from hanse.model.messages import AttemptEnd, Envelope
 from hanse.model.messages import Outcome as Ending
 from hanse.policy.hashing import hash_numbers
 from hanse.sim.baselines.task_level import engine
-from hanse.sim.replay.compiled import objection, run_plain
+from hanse.sim.replay.compiled import find_objection, run_compiled
 from hanse.sim.replay.hanse_with_faults import run_with_faults
-from hanse.sim.replay.league_setup import Specs, Tally, check_workload, league_of, machines_of
-from hanse.sim.replay.records import Outcome, Progress, ReplayError, Settings, Workload
+from hanse.sim.replay.league_setup import JobSpecs, MessageCounts, check_workload, make_league, make_machines
+from hanse.sim.replay.records import Progress, ReplayError, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 UNREPORTED_TASKS_MAX: Final = EXPECTED_MAX // 2
 """Largest number of tasks whose starts need not be reported: a broker can expect so many starts."""
@@ -74,7 +74,7 @@ CLIENT: Final = "replay"
 IDLE_BEATS_MAX: Final = 20
 """Beats without a running task after which an unfinished run counts as a bug of the simulator."""
 
-Entry = tuple[int, int, str, Envelope | AttemptEnd | int | None]
+ShellEvent = tuple[int, int, str, Envelope | AttemptEnd | int | None]
 """Time, number, target and content: a message, the end of a task, an arriving job, or None for a tick. The
 number is unique, so that a comparison never goes further."""
 
@@ -82,53 +82,53 @@ number is unique, so that a comparison never goes further."""
 class LeanShell:
     """Shell of all machines of a league, with their messages and the running tasks."""
 
-    def __init__(self, workload: Workload, settings: Settings) -> None:
-        self.starts = workload.tasks > UNREPORTED_TASKS_MAX
+    def __init__(self, workload: ReplayWorkload, settings: ReplaySettings) -> None:
+        self.reports_starts = workload.tasks > UNREPORTED_TASKS_MAX
         self.workload = workload
-        self.league = league_of(settings, starts=self.starts)
-        self.machines = machines_of(self.league, workload, settings)
-        self.specs = Specs(workload, settings)
-        self.tally = Tally()
+        self.league = make_league(settings, reports_starts=self.reports_starts)
+        self.machines = make_machines(self.league, workload, settings)
+        self.specs = JobSpecs(workload, settings)
+        self.message_counts = MessageCounts()
         self.delay = settings.delay_us
         self.lead = self.league.lead
-        self.heap: list[Entry] = []
-        self.lane: deque[Entry] = deque()
+        self.heap: list[ShellEvent] = []
+        self.lane: deque[ShellEvent] = deque()
         """Messages in transit; all take the same time, so they arrive in the order of sending."""
-        self.wakes: dict[tuple[str, int], None] = {}
+        self.ticks: dict[tuple[str, int], None] = {}
         """Pending ticks: a machine may ask for the same one several times."""
         self.number = 0
         self.start = [-1] * workload.tasks
         self.node = [-1] * workload.tasks
         self.job_end = [-1] * workload.jobs
         self.job_of: dict[JobId, int] = {}
-        self.begun = 0
-        self.running = 0
-        self.arrived = 0
-        self.ended = 0
-        self.moved_at = 0
+        self.started_tasks = 0
+        self.running_tasks = 0
+        self.arrived_jobs = 0
+        self.ended_jobs = 0
+        self.progressed_at = 0
         """Time of the last start or end of a task, or arrival of a job."""
         self.decision_ns: list[int] = []
         for position, (name, machine) in enumerate(self.machines.items()):
             self._perform(0, name, machine.handle(Booted(0, 1, hash_numbers(settings.seed, position) >> 2)))
             if isinstance(machine, Runner):
                 self._perform(0, name, machine.handle(BackendReported(0, (), ())))
-        self._next_arrival()
+        self._schedule_arrival()
 
-    def run(self, progress: Progress | None = None) -> Outcome:
+    def run(self, progress: Progress | None = None) -> ReplayOutcome:
         """Run the whole workload; stop early if ``progress`` asks for it."""
         jobs = self.workload.jobs
-        while self.ended < jobs:
+        while self.ended_jobs < jobs:
             now = self._play(engine.EVENTS_PER_REPORT)
-            waits = self.arrived == jobs and not self.running and self.ended < jobs
-            idle = now - self.moved_at
-            assert not waits or idle < IDLE_BEATS_MAX * self.league.timings.beat, "a job can never end"
-            if progress is not None and not progress(self.begun):
+            is_waiting = self.arrived_jobs == jobs and not self.running_tasks and self.ended_jobs < jobs
+            idle = now - self.progressed_at
+            assert not is_waiting or idle < IDLE_BEATS_MAX * self.league.timings.beat, "a job can never end"
+            if progress is not None and not progress(self.started_tasks):
                 break
         return self._outcome()
 
     def _play(self, events: int) -> int:
         """Process this many events, or as many as end the last job; return the time of the last one."""
-        heap, lane, wakes, perform = self.heap, self.lane, self.wakes, self._perform
+        heap, lane, wakes, perform = self.heap, self.lane, self.ticks, self._perform
         handle = {name: machine.handle for name, machine in self.machines.items()}
         jobs = self.workload.jobs
         now = 0
@@ -136,7 +136,7 @@ class LeanShell:
             if lane and lane[0] < heap[0]:  # beats never end, so the heap is never empty
                 now, _number, name, envelope = lane.popleft()
                 perform(now, name, handle[name](MessageReceived(now, envelope)))  # type: ignore[arg-type]
-                if self.ended == jobs:
+                if self.ended_jobs == jobs:
                     break
                 continue
             now, _number, name, what = heappop(heap)
@@ -144,13 +144,13 @@ class LeanShell:
                 del wakes[name, now]
                 perform(now, name, handle[name](Tick(now)))
             elif type(what) is AttemptEnd:
-                self._exit(now, name, what)
+                self._on_task_ends(now, name, what)
             else:
                 assert isinstance(what, int)
-                self._arrive(now, what)
+                self._on_arrival(now, what)
         return now
 
-    def _exit(self, now: int, runner: str, first: AttemptEnd) -> None:
+    def _on_task_ends(self, now: int, runner: str, first: AttemptEnd) -> None:
         """Handle all task ends of this moment, one event per runner, in the order of their first ends."""
         heap = self.heap
         ends = {runner: [first]}
@@ -159,35 +159,35 @@ class LeanShell:
             if type(what) is not AttemptEnd:
                 break
             ends.setdefault(heappop(heap)[2], []).append(what)
-        self.moved_at = now
-        for name, over in ends.items():
-            self.running -= len(over)
-            self._perform(now, name, self.machines[name].handle(TasksChanged(now, (), tuple(over))))
+        self.progressed_at = now
+        for name, runner_ends in ends.items():
+            self.running_tasks -= len(runner_ends)
+            self._perform(now, name, self.machines[name].handle(TasksChanged(now, (), tuple(runner_ends))))
 
-    def _arrive(self, now: int, job: int) -> None:
+    def _on_arrival(self, now: int, job: int) -> None:
         """Handle the arrival of a job; brokers take turns. Messages count from the first arrival on."""
         if not job:
-            self.tally = Tally()
-        self.arrived = job + 1
-        self.moved_at = now
-        self._next_arrival()
+            self.message_counts = MessageCounts()
+        self.arrived_jobs = job + 1
+        self.progressed_at = now
+        self._schedule_arrival()
         brokers = self.league.brokers
         name = brokers[job % len(brokers)]
-        machine, event = self.machines[name], JobSubmitted(now, CLIENT, job, self.specs.spec(job))
+        machine, event = self.machines[name], JobSubmitted(now, CLIENT, job, self.specs.make_spec(job))
         began = perf_counter_ns()
         effects = machine.handle(event)
         self.decision_ns.append(perf_counter_ns() - began)
         self._perform(now, name, effects)
 
-    def _next_arrival(self) -> None:
-        job = self.arrived
+    def _schedule_arrival(self) -> None:
+        job = self.arrived_jobs
         if job < self.workload.jobs:
             self.number += 1
             heappush(self.heap, (self.workload.arrival[job] + self.lead, self.number, "", job))
 
     def _perform(self, now: int, name: str, effects: list[Effect]) -> None:
         """Perform the effects of a machine in order."""
-        lane, count = self.lane, self.tally.count
+        lane, count = self.lane, self.message_counts.count
         for effect in effects:
             kind = type(effect)
             if kind is SendMessage:
@@ -199,14 +199,14 @@ class LeanShell:
                 continue
             elif isinstance(effect, WakeAt):
                 at = max(effect.at, now)
-                if (name, at) not in self.wakes and at < NEVER:
-                    self.wakes[name, at] = None
+                if (name, at) not in self.ticks and at < NEVER:
+                    self.ticks[name, at] = None
                     self.number += 1
                     heappush(self.heap, (at, self.number, name, None))
             elif isinstance(effect, LaunchAttempt):
                 self._launch(now, name, effect)
             elif isinstance(effect, JobSettled):
-                self.ended += 1
+                self.ended_jobs += 1
                 self.job_end[self.job_of[effect.job]] = now - self.lead - self.delay
             elif isinstance(effect, JobAccepted):
                 self.job_of[effect.job] = effect.request
@@ -218,31 +218,31 @@ class LeanShell:
         assert self.start[task] < 0, f"task {task} starts twice"
         self.start[task] = now - self.lead
         self.node[task] = self.league.first_node[runner] + effect.node
-        self.begun += 1
-        self.running += 1
-        self.moved_at = now
+        self.started_tasks += 1
+        self.running_tasks += 1
+        self.progressed_at = now
         self.number += 1
         end = AttemptEnd(effect.task, effect.attempt, Ending.SUCCEEDED)
         heappush(self.heap, (now + self.workload.duration[task], self.number, runner, end))
-        if self.starts:
+        if self.reports_starts:
             started = TaskStarted(now, effect.task, effect.attempt)
             self._perform(now, runner, self.machines[runner].handle(started))
 
-    def _outcome(self) -> Outcome:
-        return self.tally.in_outcome(
-            Outcome(
+    def _outcome(self) -> ReplayOutcome:
+        return self.message_counts.add_to_outcome(
+            ReplayOutcome(
                 np.asarray(self.start, np.int64),
                 np.asarray(self.node, np.int64),
                 np.asarray(self.job_end, np.int64),
-                self.begun,
+                self.started_tasks,
                 decision_ns=self.decision_ns,
-                complete=self.ended == self.workload.jobs,
+                complete=self.ended_jobs == self.workload.jobs,
             )
         )
 
 
 @contextmanager
-def _no_collector() -> Iterator[None]:
+def _without_gc() -> Iterator[None]:
     """Disable the garbage collector: machines make few cycles; looking for them costs a tenth of the time."""
     on = gc.isenabled()
     gc.disable()
@@ -253,19 +253,21 @@ def _no_collector() -> Iterator[None]:
             gc.enable()
 
 
-def hanse(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
+def run_hanse(
+    workload: ReplayWorkload, settings: ReplaySettings, progress: Progress | None = None
+) -> ReplayOutcome:
     """Run the league of the settings, with their faults if there are any, on the engine that they name."""
     check_workload(workload)
     if settings.engine != "machines":
-        why = objection(workload, settings)
+        why = find_objection(workload, settings)
         if not why:
             starts = workload.tasks > UNREPORTED_TASKS_MAX
-            return run_plain(workload, settings, progress, starts, IDLE_BEATS_MAX)
+            return run_compiled(workload, settings, progress, starts, IDLE_BEATS_MAX)
         if settings.engine == "compiled":
             raise ReplayError(f"the compiled league cannot run this ({why}): use --engine machines")
     if settings.faults:
         outcome = run_with_faults(workload, settings, progress)
     else:
-        with _no_collector():
+        with _without_gc():
             outcome = LeanShell(workload, settings).run(progress)
     return msgspec.structs.replace(outcome, engine="machines")

@@ -2,10 +2,12 @@
 
 import numpy as np
 
-from hanse.sim.replay.records import Outcome, Settings, Workload
+from hanse.sim.replay.records import ReplayOutcome, ReplaySettings, ReplayWorkload
 
 
-def problems(workload: Workload, settings: Settings, outcome: Outcome, start_messages: int) -> list[str]:
+def find_problems(
+    workload: ReplayWorkload, settings: ReplaySettings, outcome: ReplayOutcome, start_messages: int
+) -> list[str]:
     """Return the problems of a finished run as sentences; empty if there are none."""
     duration = np.asarray(workload.duration, np.int64)
     offset = np.asarray(workload.offset, np.int64)

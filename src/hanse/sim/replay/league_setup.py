@@ -43,7 +43,7 @@ from hanse.policy.placers import Random
 from hanse.policy.queue_orders import FewestRemaining, Fifo, PriorityWithAgeing, ShortFirst
 from hanse.policy.sizers import LeastSizer
 from hanse.sim.baselines.task_level.job_ranks import is_short
-from hanse.sim.replay.records import Outcome, ReplayError, Settings, Workload
+from hanse.sim.replay.records import ReplayError, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 SLOT: Final = Resources(cpu=1_000)
 """Capacity of a node and request of a task."""
@@ -56,14 +56,14 @@ BEATS_BEFORE: Final = 2
 """Beats between the start of the machines and the first arrival: the second one opens every shard."""
 LEAD_MESSAGES: Final = 20
 """Additional message delays before the first arrival, for slow networks with short beats."""
-NEWS_LINGER_MAX: Final = 1 * MILLISECOND
+DELTA_LINGER_MAX: Final = 1 * MILLISECOND
 """Longest delay of a warden's deltas in a run without faults, unless the heartbeat is shorter: a round trip
 of the usual network. Brokers that hear later claim nodes that others have taken."""
 PERIODIC: Final = (Ack, WardenHeartbeat, HeartbeatReply, ClusterDelta, Gossip, RunnerHeartbeat, RunnerLease)
 """Messages that depend on time and not on tasks; all others are counted per task."""
 
 
-class LeagueSettings(msgspec.Struct, frozen=True):
+class ReplayLeague(msgspec.Struct, frozen=True):
     """League of one run."""
 
     brokers: tuple[str, ...]
@@ -76,7 +76,7 @@ class LeagueSettings(msgspec.Struct, frozen=True):
     """Microseconds that the machines run before the first arrival."""
 
 
-def objection(settings: Settings) -> str:
+def find_objection(settings: ReplaySettings) -> str:
     """Return the reason why the machines cannot run with these settings; empty if they can."""
     if settings.brokers > BROKER_NUMBER_MAX:
         return f"hanse has at most {BROKER_NUMBER_MAX} brokers"
@@ -90,7 +90,7 @@ def objection(settings: Settings) -> str:
     return ""
 
 
-def check_workload(workload: Workload) -> None:
+def check_workload(workload: ReplayWorkload) -> None:
     """Refuse a workload with jobs that a broker would reject."""
     largest = max((past - first for first, past in pairwise(workload.offset)), default=0)
     if largest > TASKS_PER_JOB_MAX:
@@ -99,7 +99,7 @@ def check_workload(workload: Workload) -> None:
         )
 
 
-def timings_of(settings: Settings, faults: bool, starts: bool) -> Timings:
+def protocol_timings(settings: ReplaySettings, faults: bool, reports_starts: bool) -> Timings:
     """Return the times of the protocol. With faults they are a live league's, scaled for slower beats.
 
     ``reports_starts``: True if runners report starts, so that a broker may expect a start in time.
@@ -128,16 +128,16 @@ def timings_of(settings: Settings, faults: bool, starts: bool) -> Timings:
         cluster_lease=100 * beat,
         runner_lease=100 * beat,
         grant_lease=beat // 10,
-        delta_linger=min(NEWS_LINGER_MAX, settings.heartbeat_us),
+        delta_linger=min(DELTA_LINGER_MAX, settings.heartbeat_us),
         settle_linger=beat,
         suspect_after=100 * beat,
-        start_deadline=beat if starts else 1 << 60,
+        start_deadline=beat if reports_starts else 1 << 60,
     )
 
 
-def league_of(settings: Settings, faults: bool = False, starts: bool = True) -> LeagueSettings:
+def make_league(settings: ReplaySettings, faults: bool = False, reports_starts: bool = True) -> ReplayLeague:
     """Return names and configurations: brokers ``b0001`` ..., clusters ``c0001`` ..., runners ``c0001.r``."""
-    timings = timings_of(settings, faults, starts)
+    timings = protocol_timings(settings, faults, reports_starts)
     brokers = tuple(f"b{number + 1:04d}" for number in range(settings.brokers))
     wardens, runners, first_node = [], [], {}
     for number in range(settings.clusters):
@@ -146,20 +146,20 @@ def league_of(settings: Settings, faults: bool = False, starts: bool = True) -> 
         count = settings.nodes * (number + 1) // settings.clusters - first
         runner = f"{name}.r"
         nodes = (NodeConfig(SLOT, (), runner),) * count
-        reserve = _reserved(count, settings.reserve_percent)
+        reserve = _reserved_nodes(count, settings.reserve_percent)
         wardens.append(WardenConfig(name, nodes, brokers, timings, reserve))
         runners.append(RunnerConfig(runner, name, tuple(range(count)), timings))
         first_node[runner] = first
     lead = BEATS_BEFORE * timings.beat + LEAD_MESSAGES * settings.delay_us
-    return LeagueSettings(brokers, tuple(wardens), tuple(runners), first_node, timings, lead)
+    return ReplayLeague(brokers, tuple(wardens), tuple(runners), first_node, timings, lead)
 
 
-def _reserved(nodes: int, percent: float) -> int:
+def _reserved_nodes(nodes: int, percent: float) -> int:
     """Return the number of a cluster's nodes reserved for short tasks: at least one if the share is not 0."""
     return min(nodes - 1, max(1, round(nodes * percent / 100))) if percent else 0
 
 
-def order_of(workload: Workload, settings: Settings) -> QueueOrder:
+def queue_order_of(workload: ReplayWorkload, settings: ReplaySettings) -> QueueOrder:
     """Return the queue order of the settings, as the brokers know it.
 
     ``priority`` is the product's order with ageing so slow that no wait outweighs a step of priority, as in
@@ -180,13 +180,15 @@ def make_broker(config: BrokerConfig, order: QueueOrder) -> Broker:
     return Broker(config, order, Random(), RotatingRanker(), LeastSizer())
 
 
-def broker_config(league: LeagueSettings, number: int, workload: Workload, alone: bool) -> BrokerConfig:
+def broker_config(
+    league: ReplayLeague, number: int, workload: ReplayWorkload, is_alone: bool
+) -> BrokerConfig:
     """Return the configuration of the ``number``-th broker (from 0); ``is_alone``: without a standby."""
     name = league.brokers[number]
     return BrokerConfig(
         name=name,
         number=number + 1,
-        brokers=(name,) if alone else league.brokers,
+        brokers=(name,) if is_alone else league.brokers,
         clusters=tuple(warden.name for warden in league.wardens),
         timings=league.timings,
         jobs_max=2 * workload.jobs,
@@ -195,9 +197,11 @@ def broker_config(league: LeagueSettings, number: int, workload: Workload, alone
     )
 
 
-def machines_of(league: LeagueSettings, workload: Workload, settings: Settings) -> dict[str, Machine]:
+def make_machines(
+    league: ReplayLeague, workload: ReplayWorkload, settings: ReplaySettings
+) -> dict[str, Machine]:
     """Return brokers without standbys, wardens and runners, by name."""
-    order = order_of(workload, settings)
+    order = queue_order_of(workload, settings)
     machines: dict[str, Machine] = {}
     for number, name in enumerate(league.brokers):
         machines[name] = make_broker(broker_config(league, number, workload, True), order)
@@ -208,15 +212,15 @@ def machines_of(league: LeagueSettings, workload: Workload, settings: Settings) 
     return machines
 
 
-class Specs:
+class JobSpecs:
     """Job specifications of a workload, as a broker takes them."""
 
-    def __init__(self, workload: Workload, settings: Settings) -> None:
+    def __init__(self, workload: ReplayWorkload, settings: ReplaySettings) -> None:
         self._workload = workload
         self._short = is_short(workload, settings) if settings.reserve_percent else []
-        self._priority = _ranks(workload.priority) if settings.order == "priority" else []
+        self._priority = _priority_steps(workload.priority) if settings.order == "priority" else []
 
-    def spec(self, job: int, payload: bytes = b"", client_id: str = "") -> JobSpec:
+    def make_spec(self, job: int, payload: bytes = b"", client_id: str = "") -> JobSpec:
         """Return one job: equal tasks of one slot each, with the mean duration, as under other policies."""
         workload = self._workload
         group = TaskGroup(
@@ -234,7 +238,7 @@ class Specs:
         )
 
 
-def _ranks(priority: list[int]) -> list[int]:
+def _priority_steps(priority: list[int]) -> list[int]:
     """Return priorities as steps downwards from 0, in the same order; those beyond the product's range are
     equal.
 
@@ -244,11 +248,11 @@ def _ranks(priority: list[int]) -> list[int]:
     return [max(-PRIORITY_MAX, steps[value]) for value in priority]
 
 
-class Tally:
+class MessageCounts:
     """Message counts of a run by type, with counts of claims and grants."""
 
     def __init__(self) -> None:
-        self.sent: dict[type, int] = {}
+        self.sent_by_type: dict[type, int] = {}
         self.rejects = 0
         self.substitutions = 0
         self.grants = 0
@@ -258,7 +262,7 @@ class Tally:
         """Count a message."""
         body = envelope.body
         kind = type(body)
-        self.sent[kind] = self.sent.get(kind, 0) + 1
+        self.sent_by_type[kind] = self.sent_by_type.get(kind, 0) + 1
         if kind is Claim:
             self.releases += len(body.releases)  # type: ignore[union-attr]
         elif kind is TaskUpdates:
@@ -270,14 +274,14 @@ class Tally:
     @property
     def heartbeats(self) -> int:
         """Number of periodic messages."""
-        return sum(times for kind, times in self.sent.items() if kind in PERIODIC)
+        return sum(times for kind, times in self.sent_by_type.items() if kind in PERIODIC)
 
     @property
     def messages(self) -> int:
         """Number of all other messages."""
-        return sum(self.sent.values()) - self.heartbeats
+        return sum(self.sent_by_type.values()) - self.heartbeats
 
-    def in_outcome(self, outcome: Outcome) -> Outcome:
+    def add_to_outcome(self, outcome: ReplayOutcome) -> ReplayOutcome:
         """Return the outcome with these counts."""
         return msgspec.structs.replace(
             outcome,

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from hanse.sim.replay.records import SECOND, Outcome, Settings, Workload
+from hanse.sim.replay.records import SECOND, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 Floats = npt.NDArray[np.float64]
 
@@ -18,7 +18,7 @@ TIME_FIELDS: Final = (
 """Fields of a result about the speed of the computer and the engine; all others are equal for equal seeds."""
 
 
-class Result(msgspec.Struct, frozen=True):
+class RunResult(msgspec.Struct, frozen=True):
     """Figures of one run. Seconds unless the name says otherwise; ``None`` without anything to measure."""
 
     policy: str
@@ -75,7 +75,7 @@ class Curves(msgspec.Struct, frozen=True, eq=False):
     """Tasks that have arrived and not started at each time."""
 
 
-def delays_of(workload: Workload, outcome: Outcome) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def delays_of(workload: ReplayWorkload, outcome: ReplayOutcome) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Return the delay in seconds of every job that ended, and the mask of those jobs."""
     offset = np.asarray(workload.offset[:-1], np.int64)
     longest = np.maximum.reduceat(np.asarray(workload.duration, np.int64), offset)
@@ -90,12 +90,12 @@ def percentile(values: Floats, share: float) -> float | None:
 
 
 def measure(
-    workload: Workload,
-    settings: Settings,
-    outcome: Outcome,
+    workload: ReplayWorkload,
+    settings: ReplaySettings,
+    outcome: ReplayOutcome,
     named: tuple[str, str],
     seconds: tuple[float, float],
-) -> Result:
+) -> RunResult:
     """Return the figures of a run of the policy and order ``named``, which took ``seconds`` of wall and
     processor time."""
     started = outcome.start >= 0
@@ -105,7 +105,7 @@ def measure(
     decisions = np.asarray(outcome.decision_ns, np.float64) / 1000
     ran = max(begun, 1)
     wall, cpu = seconds
-    return Result(
+    return RunResult(
         policy=named[0],
         order=named[1],
         seed=settings.seed,
@@ -136,7 +136,9 @@ def measure(
     )
 
 
-def _job_figures(workload: Workload, settings: Settings, outcome: Outcome) -> dict[str, float | None]:
+def _job_figures(
+    workload: ReplayWorkload, settings: ReplaySettings, outcome: ReplayOutcome
+) -> dict[str, float | None]:
     """Return delays and completion times of the jobs that ended, by field of the result."""
     delay, ended = delays_of(workload, outcome)
     short = (np.asarray(workload.estimate, np.int64) < settings.short_cutoff_us)[ended]
@@ -153,7 +155,7 @@ def _job_figures(workload: Workload, settings: Settings, outcome: Outcome) -> di
     }
 
 
-def curves(workload: Workload, settings: Settings, outcome: Outcome) -> Curves:
+def curves(workload: ReplayWorkload, settings: ReplaySettings, outcome: ReplayOutcome) -> Curves:
     """Return the curves of a run, sampled at ``POINTS`` equal steps."""
     started = outcome.start >= 0
     begin = np.sort(outcome.start[started])
@@ -169,7 +171,7 @@ def curves(workload: Workload, settings: Settings, outcome: Outcome) -> Curves:
     return Curves(np.sort(delay), times / SECOND, busy / settings.nodes, waiting.astype(np.float64))
 
 
-def as_dict(result: Result) -> dict[str, Any]:
+def as_dict(result: RunResult) -> dict[str, Any]:
     """Return a result as plain values, in the order of its fields."""
     fields: dict[str, Any] = msgspec.to_builtins(result)
     return fields

@@ -39,7 +39,7 @@ class Axis(msgspec.Struct, frozen=True):
     high: float
     logarithmic: bool = False
 
-    def share(self, values: Floats) -> Floats:
+    def relative_position(self, values: Floats) -> Floats:
         """Return the relative positions of values between the two ends, 0 to 1."""
         if self.logarithmic:
             low, high = math.log10(self.low), math.log10(self.high)
@@ -84,23 +84,23 @@ def plot(title: str, lines: list[Line], horizontal: Axis, vertical: Axis) -> str
     return "\n".join(parts)
 
 
-def _place_x(share: float) -> float:
+def _position_x(share: float) -> float:
     return LEFT + share * (WIDTH - LEFT - RIGHT)
 
 
-def _place_y(share: float) -> float:
+def _position_y(share: float) -> float:
     return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
 
 
 def _frame(horizontal: Axis, vertical: Axis) -> list[str]:
-    bottom, right = _place_y(0), _place_x(1)
+    bottom, right = _position_y(0), _position_x(1)
     parts = [f'<path class="axis" d="M{LEFT} {TOP} V{bottom:.1f} H{right:.1f}"/>']
     for value, share in _marks(horizontal):
-        x = _place_x(share)
+        x = _position_x(share)
         parts.append(f'<path class="grid" d="M{x:.1f} {TOP} V{bottom:.1f}"/>')
         parts.append(f'<text x="{x:.1f}" y="{bottom + 16:.1f}" text-anchor="middle">{value:g}</text>')
     for value, share in _marks(vertical):
-        y = _place_y(share)
+        y = _position_y(share)
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f} H{right:.1f}"/>')
         parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
     middle = (LEFT + right) / 2
@@ -117,7 +117,7 @@ def _frame(horizontal: Axis, vertical: Axis) -> list[str]:
 
 def _marks(axis: Axis) -> list[tuple[float, float]]:
     ticks = axis.ticks()
-    return list(zip(ticks, axis.share(np.asarray(ticks, np.float64)).tolist(), strict=True))
+    return list(zip(ticks, axis.relative_position(np.asarray(ticks, np.float64)).tolist(), strict=True))
 
 
 def _line(line: Line, index: int, horizontal: Axis, vertical: Axis) -> list[str]:
@@ -125,9 +125,9 @@ def _line(line: Line, index: int, horizontal: Axis, vertical: Axis) -> list[str]
         return []
     colour = COLOURS[index % len(COLOURS)]
     dash = DASHES[index % len(DASHES)]
-    xs, ys = horizontal.share(line.x), vertical.share(line.y)
+    xs, ys = horizontal.relative_position(line.x), vertical.relative_position(line.y)
     points = " ".join(
-        f"{_place_x(x):.1f},{_place_y(y):.1f}" for x, y in zip(xs.tolist(), ys.tolist(), strict=True)
+        f"{_position_x(x):.1f},{_position_y(y):.1f}" for x, y in zip(xs.tolist(), ys.tolist(), strict=True)
     )
     legend = TOP + 12 + 16 * index
     x = WIDTH - RIGHT + 10

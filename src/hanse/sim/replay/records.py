@@ -26,7 +26,7 @@ Progress = Callable[[int], bool]
 """Function called now and then with the number of tasks started so far; False asks the run to stop."""
 
 
-class Workload(msgspec.Struct, frozen=True, eq=False):
+class ReplayWorkload(msgspec.Struct, frozen=True, eq=False):
     """Jobs in order of arrival, each with at least one task; a task occupies one node for its duration."""
 
     name: str
@@ -62,7 +62,7 @@ class Workload(msgspec.Struct, frozen=True, eq=False):
         return sum(self.duration) / (nodes * span) if span else float("inf")
 
 
-class Settings(msgspec.Struct, frozen=True):
+class ReplaySettings(msgspec.Struct, frozen=True):
     """Everything that decides a run apart from the workload."""
 
     nodes: int
@@ -98,7 +98,7 @@ class Settings(msgspec.Struct, frozen=True):
     engine: str = "auto"
     """Engine of ``hanse``; the outcome does not depend on it."""
 
-    def problem(self) -> str:
+    def find_problem(self) -> str:
         """Return the reason why these settings cannot run, in one sentence; empty if they can."""
         if not 0 < self.nodes <= NODES_MAX:
             return f"nodes must be between 1 and {NODES_MAX}"
@@ -119,7 +119,7 @@ class Settings(msgspec.Struct, frozen=True):
         return ""
 
 
-class Outcome(msgspec.Struct, frozen=True, eq=False):
+class ReplayOutcome(msgspec.Struct, frozen=True, eq=False):
     """Outcome of a run: node and time of every task, and the costs."""
 
     start: Ints
@@ -156,7 +156,9 @@ class ReplayError(ValueError):
     """Request that cannot be replayed; the message is one sentence for the user."""
 
 
-def outcome_of(workload: Workload, start: list[int], node: list[int], notice: int, launches: int) -> Outcome:
+def make_outcome(
+    workload: ReplayWorkload, start: list[int], node: list[int], notice: int, launches: int
+) -> ReplayOutcome:
     """Return the outcome of the runs in ``start`` and ``node``; a job ends ``notice`` microseconds after its
     last task."""
     began = np.asarray(start, np.int64)
@@ -166,4 +168,4 @@ def outcome_of(workload: Workload, start: list[int], node: list[int], notice: in
     complete = bool(np.all(began >= 0))
     if not complete:
         job_end[np.minimum.reduceat(began, heads) < 0] = -1
-    return Outcome(began, np.asarray(node, np.int64), job_end, launches, complete=complete)
+    return ReplayOutcome(began, np.asarray(node, np.int64), job_end, launches, complete=complete)

@@ -14,21 +14,28 @@ from hanse.sim.baselines.task_level.megha import megha, megha_repaired
 from hanse.sim.baselines.task_level.megha_logged import megha_logged
 from hanse.sim.baselines.task_level.pigeon import pigeon
 from hanse.sim.baselines.task_level.sparrow import sparrow
-from hanse.sim.replay.compiled import objection_to
+from hanse.sim.replay.compiled import find_settings_objection
 from hanse.sim.replay.fault_file import read_faults
-from hanse.sim.replay.hanse_policy import hanse
-from hanse.sim.replay.league_setup import objection
-from hanse.sim.replay.records import ORDERS, Outcome, Progress, ReplayError, Settings, Workload
+from hanse.sim.replay.hanse_policy import run_hanse
+from hanse.sim.replay.league_setup import find_objection
+from hanse.sim.replay.records import (
+    ORDERS,
+    Progress,
+    ReplayError,
+    ReplayOutcome,
+    ReplaySettings,
+    ReplayWorkload,
+)
 from hanse.sim.replay.whole_job_policies import batch_names
 
-Runner = Callable[[Workload, Settings, Progress | None], Outcome]
+PolicyFunction = Callable[[ReplayWorkload, ReplaySettings, Progress | None], ReplayOutcome]
 
 
-class Policy(msgspec.Struct, frozen=True):
+class ReplayPolicy(msgspec.Struct, frozen=True):
     """One policy of the registry."""
 
     name: str
-    run: Runner
+    run: PolicyFunction
     about: str
     orders: tuple[str, ...] = ()
     """Queue orders that it can follow; none = it has an order of its own."""
@@ -38,68 +45,72 @@ class Policy(msgspec.Struct, frozen=True):
     """One-way delays between a job's arrival and the earliest start of a task."""
     faults: bool = False
     """True if it supports ``ReplaySettings.faults``."""
-    objection: Callable[[Settings], str] | None = None
+    objection: Callable[[ReplaySettings], str] | None = None
     """Function that returns why it cannot run with some settings, in one sentence; empty if it can."""
 
-    def __call__(self, workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
+    def __call__(
+        self, workload: ReplayWorkload, settings: ReplaySettings, progress: Progress | None = None
+    ) -> ReplayOutcome:
         """Run the policy."""
         return self.run(workload, settings, progress)
 
-    def order(self, settings: Settings) -> str:
+    def order(self, settings: ReplaySettings) -> str:
         """Return the queue order of a run with these settings."""
         return settings.order if self.orders else self.own_order
 
 
-def _hanse_objection(settings: Settings) -> str:
+def _find_hanse_objection(settings: ReplaySettings) -> str:
     if settings.faults:
         read_faults(settings)  # raises if the file is invalid
-    problem = objection(settings)
+    problem = find_objection(settings)
     if not problem and settings.engine == "compiled":
-        why = objection_to(settings)
+        why = find_settings_objection(settings)
         problem = f"the compiled league cannot run this ({why}): use --engine machines" if why else ""
     return problem
 
 
-_KNOWN: Final = (
-    Policy("sparrow", sparrow, "batch sampling, two probes a task, late binding", (), "fifo", 3),
-    Policy("hawk", hawk, "long jobs central, short ones probed, idle nodes steal", (), "fifo", 3),
-    Policy("eagle", eagle, "long jobs central, short ones avoid them; sticky probes", (), "least-work", 3),
-    Policy(
+_BUILT_IN: Final = (
+    ReplayPolicy("sparrow", sparrow, "batch sampling, two probes a task, late binding", (), "fifo", 3),
+    ReplayPolicy("hawk", hawk, "long jobs central, short ones probed, idle nodes steal", (), "fifo", 3),
+    ReplayPolicy(
+        "eagle", eagle, "long jobs central, short ones avoid them; sticky probes", (), "least-work", 3
+    ),
+    ReplayPolicy(
         "pigeon", pigeon, "jobs split over groups with reserved nodes for short tasks", (), "short-first", 2
     ),
-    Policy("megha", megha, "optimistic claims on stale views, as published (megha3.0)", (), "fifo", 2),
-    Policy("megha-repaired", megha_repaired, "the same with its defects repaired", ORDERS, "", 2),
-    Policy(
+    ReplayPolicy("megha", megha, "optimistic claims on stale views, as published (megha3.0)", (), "fifo", 2),
+    ReplayPolicy("megha-repaired", megha_repaired, "the same with its defects repaired", ORDERS, "", 2),
+    ReplayPolicy(
         "megha-logged", megha_logged, "as in its authors' logs, defects and all", (), "fewest-remaining", 2
     ),
-    Policy("independent", independent, "every broker its own nodes, no communication", ORDERS, "", 2),
-    Policy("shared", shared, "every broker its own nodes, gossip of free counts", ORDERS, "", 2),
-    Policy("central", central, "the oracle: one queue that knows everything", ORDERS, "", 3),
-    Policy("ideal", ideal, "the same without messages: a bound, not a scheduler", ORDERS, "", 3),
-    Policy(
+    ReplayPolicy("independent", independent, "every broker its own nodes, no communication", ORDERS, "", 2),
+    ReplayPolicy("shared", shared, "every broker its own nodes, gossip of free counts", ORDERS, "", 2),
+    ReplayPolicy("central", central, "the oracle: one queue that knows everything", ORDERS, "", 3),
+    ReplayPolicy("ideal", ideal, "the same without messages: a bound, not a scheduler", ORDERS, "", 3),
+    ReplayPolicy(
         "hanse",
-        hanse,
+        run_hanse,
         "the real brokers, wardens and runners: claims, demand, grants",
         ORDERS,
         faults=True,
-        objection=_hanse_objection,
+        objection=_find_hanse_objection,
     ),
 )
-_POLICIES: dict[str, Policy] = {policy.name: policy for policy in _KNOWN}
+_POLICIES: dict[str, ReplayPolicy] = {policy.name: policy for policy in _BUILT_IN}
 
 
-def policies() -> dict[str, Policy]:
+def policies() -> dict[str, ReplayPolicy]:
     """Return all policies by name, in the order of the tables."""
     return dict(_POLICIES)
 
 
-def register(policy: Policy) -> None:
+def register(policy: ReplayPolicy) -> None:
     """Add a policy with a new name."""
     assert policy.name not in _POLICIES, policy.name
     _POLICIES[policy.name] = policy
 
 
-def chosen(names: list[str], settings: Settings) -> list[Policy]:
+def select_policies(names: list[str], settings: ReplaySettings) -> list[ReplayPolicy]:
     """Return the policies of these names; raise if one is unknown or cannot run with the settings."""
     known = policies()
     unknown = [name for name in names if name not in known]
@@ -125,7 +136,7 @@ def chosen(names: list[str], settings: Settings) -> list[Policy]:
             )
     selected = [known[name] for name in names]
     objections = [policy.objection(settings) for policy in selected if policy.objection is not None]
-    problem = settings.problem() or next((text for text in objections if text), "")
+    problem = settings.find_problem() or next((text for text in objections if text), "")
     if problem:
         raise ReplayError(problem)
     return selected

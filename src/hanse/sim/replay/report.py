@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
-from hanse.sim.replay.execution import Run, write_whole
+from hanse.sim.replay.execution import ReplayRun, write_atomically
 from hanse.sim.replay.plots import Axis, Line, distribution, plot
-from hanse.sim.replay.records import Settings
+from hanse.sim.replay.records import ReplaySettings
 
 COLUMNS: Final = (
     ("policy", "policy"), ("order", "order"), ("delay_mean", "delay mean s"), ("delay_p50", "p50"),
@@ -34,7 +34,7 @@ pre { background: #f3f5f8; padding: .8rem; overflow-x: auto; } .note { color: #8
 """
 
 
-def shown(value: Any) -> str:
+def format_figure(value: Any) -> str:
     """Format a number for a reader: four significant digits."""
     if value is None:
         return "-"
@@ -45,19 +45,25 @@ def shown(value: Any) -> str:
     return f"{value:.4g}"
 
 
-def shown_with_interval(row: dict[str, Any], field: str) -> str:
+def format_with_interval(row: dict[str, Any], field: str) -> str:
     """Format a number and, after repeats, its 95 % interval."""
     interval = row.get(f"{field}_ci95")
-    return shown(row[field]) if not interval else f"{shown(row[field])} ± {shown(interval)}"
+    return (
+        format_figure(row[field])
+        if not interval
+        else f"{format_figure(row[field])} ± {format_figure(interval)}"
+    )
 
 
-def page(rows: list[dict[str, Any]], runs: list[Run], settings: Settings, effect: str) -> str:
+def render_page(
+    rows: list[dict[str, Any]], runs: list[ReplayRun], settings: ReplaySettings, effect: str
+) -> str:
     """Return the page as text. Curves are those of each policy's first seed."""
     heading = f"Replay of {rows[0]['trace']}" if rows else "Replay without a result"
     stopped = [row["policy"] for row in rows if not row["complete"]]
     note = f'<p class="note">Stopped early: {escape(", ".join(stopped))}.</p>' if stopped else ""
     offered = (
-        f"offered load {shown(rows[0]['load'])}, {rows[0]['jobs']} jobs, {rows[0]['tasks']} tasks"
+        f"offered load {format_figure(rows[0]['load'])}, {rows[0]['jobs']} jobs, {rows[0]['tasks']} tasks"
         if rows
         else ""
     )
@@ -81,22 +87,22 @@ def page(rows: list[dict[str, Any]], runs: list[Run], settings: Settings, effect
 
 def write_page(path: Path, text: str) -> None:
     """Write the page atomically."""
-    write_whole(path, text.encode())
+    write_atomically(path, text.encode())
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
     head = "".join(f"<th>{escape(title)}</th>" for _, title in COLUMNS)
     body = "".join(
         "<tr>"
-        + "".join(f"<td>{escape(shown_with_interval(row, field))}</td>" for field, _ in COLUMNS)
+        + "".join(f"<td>{escape(format_with_interval(row, field))}</td>" for field, _ in COLUMNS)
         + "</tr>"
         for row in rows
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _plots(runs: list[Run]) -> list[str]:
-    first: dict[str, Run] = {}
+def _plots(runs: list[ReplayRun]) -> list[str]:
+    first: dict[str, ReplayRun] = {}
     for run in runs:
         first.setdefault(run.result.policy, run)
     if not first:

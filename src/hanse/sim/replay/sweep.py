@@ -19,12 +19,12 @@ import msgspec
 
 from hanse.sim.replay.execution import run_batch, run_once
 from hanse.sim.replay.metrics import as_dict
-from hanse.sim.replay.records import ReplayError, Settings, Workload
-from hanse.sim.replay.registry import chosen
-from hanse.sim.replay.trace_workload import at_load, digest, read_workload
-from hanse.sim.replay.whole_job_policies import BatchTrace, batch_names, chosen_batch
-from hanse.sim.replay.whole_job_policies import at_load as batch_at_load
-from hanse.sim.traces import ReadRules, TraceError, load_with_report
+from hanse.sim.replay.records import ReplayError, ReplaySettings, ReplayWorkload
+from hanse.sim.replay.registry import select_policies
+from hanse.sim.replay.trace_workload import file_digest, read_workload, scale_to_load
+from hanse.sim.replay.whole_job_policies import BatchTrace, batch_names, select_batch_policies
+from hanse.sim.replay.whole_job_policies import scale_to_load as batch_at_load
+from hanse.sim.traces import ReadOptions, TraceError, load_with_report
 
 CELLS_MAX: Final = 100_000
 """Largest number of runs in one sweep."""
@@ -33,7 +33,7 @@ KEY_BEGIN: Final = b'{"key"'
 """Beginning of every line of a result file."""
 
 
-class Cell(msgspec.Struct, frozen=True):
+class SweepCell(msgspec.Struct, frozen=True):
     """One run of a grid. Its encoded form is its key in the result file."""
 
     trace: str
@@ -42,7 +42,7 @@ class Cell(msgspec.Struct, frozen=True):
     policy: str
     load: float | None
     """Offered load to scale to; None = the trace's own."""
-    settings: Settings
+    settings: ReplaySettings
 
     def key(self) -> str:
         """Return the key of this cell: everything but the engine, on which no result depends."""
@@ -51,7 +51,7 @@ class Cell(msgspec.Struct, frozen=True):
         return msgspec.json.encode(fields).decode()
 
 
-class Grid(msgspec.Struct, frozen=True):
+class SweepGrid(msgspec.Struct, frozen=True):
     """Varied and fixed parameters of a sweep."""
 
     trace: Path
@@ -59,22 +59,22 @@ class Grid(msgspec.Struct, frozen=True):
     loads: tuple[float | None, ...]
     brokers: tuple[int, ...]
     seeds: tuple[int, ...]
-    fixed: Settings
+    fixed: ReplaySettings
     whole_seconds: bool = False
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[SweepCell]:
         """Return all cells in the order load, policy, brokers, seed; raise if one cannot run."""
         if self.trace.is_dir():
             raise TraceError(f"{self.trace} is a folder: make a file of it with 'hanse trace convert' first")
         if not self.trace.is_file():
             raise TraceError(f"{self.trace} does not exist: give the path of a trace file")
-        brokers = self._checked_brokers()
+        brokers = self._check_brokers()
         count = len(self.loads) * len(self.policies) * len(brokers) * len(self.seeds)
         if count > CELLS_MAX:
             raise ReplayError(f"{count:,} runs are more than the {CELLS_MAX:,} that a sweep takes")
-        mark = digest(self.trace)
+        mark = file_digest(self.trace)
         return [
-            Cell(
+            SweepCell(
                 self.trace.name,
                 mark,
                 self.whole_seconds,
@@ -88,17 +88,19 @@ class Grid(msgspec.Struct, frozen=True):
             for seed in self.seeds
         ]
 
-    def _checked_brokers(self) -> tuple[int, ...]:
+    def _check_brokers(self) -> tuple[int, ...]:
         """Return the numbers of brokers to run; raise if a policy cannot run."""
         if self.policies and all(name in batch_names() for name in self.policies):
-            chosen_batch(list(self.policies), _batch_trace(self.trace, self.whole_seconds), self.fixed)
+            select_batch_policies(
+                list(self.policies), _batch_trace(self.trace, self.whole_seconds), self.fixed
+            )
             return (1,)
         for number in self.brokers:
-            chosen(list(self.policies), msgspec.structs.replace(self.fixed, brokers=number))
+            select_policies(list(self.policies), msgspec.structs.replace(self.fixed, brokers=number))
         return self.brokers
 
 
-def finished(path: Path) -> dict[str, dict[str, Any]]:
+def read_finished_runs(path: Path) -> dict[str, dict[str, Any]]:
     """Return the runs in a result file by key, and cut off a truncated last line."""
     if not path.exists():
         return {}
@@ -120,61 +122,61 @@ def finished(path: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-_READ: dict[tuple[str, bool], Workload | BatchTrace] = {}
+_TRACES: dict[tuple[str, bool], ReplayWorkload | BatchTrace] = {}
 """Trace that a process of the pool has read."""
-_SCALED: dict[tuple[float, Settings], BatchTrace] = {}
+_SCALED_TRACES: dict[tuple[float, ReplaySettings], BatchTrace] = {}
 """Trace that a process of the pool has scaled to a load; for whole jobs that takes a run of its own."""
 
 
 def _batch_trace(path: Path, whole_seconds: bool) -> BatchTrace:
-    rules = ReadRules(truncate_seconds=whole_seconds)
-    return BatchTrace(path.name, load_with_report(path, rules=rules)[0])
+    rules = ReadOptions(truncate_seconds=whole_seconds)
+    return BatchTrace(path.name, load_with_report(path, options=rules)[0])
 
 
-def _prepare() -> None:
+def _ignore_interrupts() -> None:
     """Ignore Ctrl-C, which the parent handles: it lets running cells end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def run_cell(path: str, cell: Cell) -> dict[str, Any]:
+def run_cell(path: str, cell: SweepCell) -> dict[str, Any]:
     """Run one cell; the trace is read once per process."""
     key = path, cell.whole_seconds
     whole_jobs = cell.policy in batch_names()
-    if key not in _READ:
-        _READ.clear()
-        _SCALED.clear()
+    if key not in _TRACES:
+        _TRACES.clear()
+        _SCALED_TRACES.clear()
         read = _batch_trace if whole_jobs else _workload
-        _READ[key] = read(Path(path), cell.whole_seconds)
-    trace = _READ[key]
+        _TRACES[key] = read(Path(path), cell.whole_seconds)
+    trace = _TRACES[key]
     run = _batch_run(trace, cell) if isinstance(trace, BatchTrace) else _run(trace, cell)
     return {"key": cell.key(), "target_load": cell.load, **run}
 
 
-def _workload(path: Path, whole_seconds: bool) -> Workload:
+def _workload(path: Path, whole_seconds: bool) -> ReplayWorkload:
     return read_workload(path, whole_seconds=whole_seconds)[0]
 
 
-def _run(workload: Workload, cell: Cell) -> dict[str, Any]:
+def _run(workload: ReplayWorkload, cell: SweepCell) -> dict[str, Any]:
     if cell.load is not None:
-        workload = at_load(workload, cell.settings.nodes, cell.load)
-    policy = chosen([cell.policy], cell.settings)[0]
+        workload = scale_to_load(workload, cell.settings.nodes, cell.load)
+    policy = select_policies([cell.policy], cell.settings)[0]
     return as_dict(run_once(policy, workload, cell.settings).result)
 
 
-def _batch_run(trace: BatchTrace, cell: Cell) -> dict[str, Any]:
-    policy = chosen_batch([cell.policy], trace, cell.settings)[0]
+def _batch_run(trace: BatchTrace, cell: SweepCell) -> dict[str, Any]:
+    policy = select_batch_policies([cell.policy], trace, cell.settings)[0]
     if cell.load is not None:
         # the amount of work depends neither on the seed nor on the scheduler
         key = cell.load, msgspec.structs.replace(cell.settings, seed=0)
-        if key not in _SCALED:
-            _SCALED.clear()
-            _SCALED[key] = batch_at_load(trace, cell.settings, cell.load, policy)
-        trace = _SCALED[key]
+        if key not in _SCALED_TRACES:
+            _SCALED_TRACES.clear()
+            _SCALED_TRACES[key] = batch_at_load(trace, cell.settings, cell.load, policy)
+        trace = _SCALED_TRACES[key]
     return as_dict(run_batch(policy, trace, cell.settings).result)
 
 
-def sweep(
-    grid: Grid, out: Path, processes: int, stop: Callable[[], bool] = lambda: False
+def run_sweep(
+    grid: SweepGrid, out: Path, processes: int, stop: Callable[[], bool] = lambda: False
 ) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """Run the missing cells and append them to ``out``; yield (runs done, runs in all, the new run).
 
@@ -182,11 +184,14 @@ def sweep(
     and running cells are awaited and kept.
     """
     cells = grid.cells()
-    done = finished(out)
+    done = read_finished_runs(out)
     todo = iter([cell for cell in cells if cell.key() not in done])
     count = sum(cell.key() in done for cell in cells)
     context = get_context("spawn")
-    with out.open("ab") as file, ProcessPoolExecutor(processes, context, initializer=_prepare) as pool:
+    with (
+        out.open("ab") as file,
+        ProcessPoolExecutor(processes, context, initializer=_ignore_interrupts) as pool,
+    ):
         running: list[Future[dict[str, Any]]] = []
         while True:
             while not stop() and len(running) < 2 * processes and (cell := next(todo, None)) is not None:

@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from hanse.sim.replay.records import ReplayError, Workload
-from hanse.sim.traces import JobChunk, ReadReport, ReadRules, load_with_report
+from hanse.sim.replay.records import ReplayError, ReplayWorkload
+from hanse.sim.traces import JobChunk, ReadOptions, ReadReport, load_with_report
 
 
-def from_chunk(chunk: JobChunk, name: str) -> Workload:
+def workload_from_chunk(chunk: JobChunk, name: str) -> ReplayWorkload:
     """Return jobs in order of arrival, counted from the first; entries without a task are left out."""
     if chunk.needs is not None:
         raise ReplayError(
@@ -28,7 +28,7 @@ def from_chunk(chunk: JobChunk, name: str) -> Workload:
     # entries without a task have no durations, so leaving them out shifts no other task
     estimate = np.add.reduceat(chunk.duration, heads) // counts[keep]
     priority = chunk.extra.get("priority", np.zeros(chunk.jobs, np.int64))[keep]
-    return Workload(
+    return ReplayWorkload(
         name,
         (arrival - arrival[0]).tolist(),
         [*heads.tolist(), chunk.tasks],
@@ -40,20 +40,20 @@ def from_chunk(chunk: JobChunk, name: str) -> Workload:
 
 def read_workload(
     path: Path, *, whole_seconds: bool = False, limit: int | None = None
-) -> tuple[Workload, ReadReport]:
+) -> tuple[ReplayWorkload, ReadReport]:
     """Read a trace of any known format; ``whole_seconds`` truncates durations as the simulators of the
     ``.tr`` family do."""
-    chunk, report = load_with_report(path, limit, rules=ReadRules(truncate_seconds=whole_seconds))
-    return from_chunk(chunk, path.name), report
+    chunk, report = load_with_report(path, limit, options=ReadOptions(truncate_seconds=whole_seconds))
+    return workload_from_chunk(chunk, path.name), report
 
 
-def digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
     """Return the first sixteen hexadecimal digits of a file's SHA-256: enough to show a changed trace."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
-def at_load(workload: Workload, nodes: int, load: float) -> Workload:
+def scale_to_load(workload: ReplayWorkload, nodes: int, load: float) -> ReplayWorkload:
     """Return the same jobs with arrivals scaled so that the offered load becomes ``load``."""
     now = workload.load(nodes)
     if not load > 0 or now in (0.0, float("inf")):

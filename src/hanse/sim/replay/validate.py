@@ -11,11 +11,11 @@ import msgspec
 
 from hanse.sim.replay.confidence_intervals import mean_with_interval
 from hanse.sim.replay.execution import run_once
-from hanse.sim.replay.metrics import Result
-from hanse.sim.replay.published import Case, cases
-from hanse.sim.replay.records import SECOND, Workload
+from hanse.sim.replay.metrics import RunResult
+from hanse.sim.replay.published import PublishedCase, cases
+from hanse.sim.replay.records import SECOND, ReplayWorkload
 from hanse.sim.replay.registry import policies
-from hanse.sim.replay.report import shown
+from hanse.sim.replay.report import format_figure
 from hanse.sim.replay.trace_workload import read_workload
 
 NAMES: Final = {
@@ -23,7 +23,7 @@ NAMES: Final = {
     "short_delay_p99": "short p99", "long_delay_p99": "long p99", "messages_per_task": "messages/task",
     "rejects_per_task": "rejects/task",
 }  # fmt: skip
-WITHOUT_CHANCE: Final = ("central", "ideal", "independent", "shared")
+DETERMINISTIC: Final = ("central", "ideal", "independent", "shared")
 """Deterministic policies: one seed is enough."""
 
 _HEAD: Final = """# Validation of the replay
@@ -78,9 +78,9 @@ def traces_folder() -> Path | None:
     return folder if (folder / "tr").is_dir() else None
 
 
-def outcomes(case: Case, workload: Workload) -> list[Result]:
+def run_case(case: PublishedCase, workload: ReplayWorkload) -> list[RunResult]:
     """Return our results for a case, one per seed."""
-    seeds = 1 if case.policy in WITHOUT_CHANCE else case.seeds
+    seeds = 1 if case.policy in DETERMINISTIC else case.seeds
     policy = policies()[case.policy]
     return [
         run_once(policy, workload, msgspec.structs.replace(case.settings, seed=seed)).result
@@ -88,29 +88,32 @@ def outcomes(case: Case, workload: Workload) -> list[Result]:
     ]
 
 
-def rows(case: Case, results: list[Result]) -> list[str]:
+def table_rows(case: PublishedCase, results: list[RunResult]) -> list[str]:
     """Return the lines of the table for a case."""
     order = results[0].order
     lines = []
-    for field, theirs in case.figures.items():
-        ours, interval = mean_with_interval([float(getattr(result, field)) for result in results])
+    for field, published in case.figures.items():
+        our_value, interval = mean_with_interval([float(getattr(result, field)) for result in results])
         goal = case.goals.get(field)
         verdict = ""
         if goal is not None:
-            verdict = f"{goal:g} %: " + ("met" if abs(ours - theirs) <= goal / 100 * theirs else "**missed**")
-        spread = f" ± {shown(interval)}" if interval > 1e-9 * abs(ours) else ""
+            verdict = f"{goal:g} %: " + (
+                "met" if abs(our_value - published) <= goal / 100 * published else "**missed**"
+            )
+        spread = f" ± {format_figure(interval)}" if interval > 1e-9 * abs(our_value) else ""
         lines.append(
-            f"| {case.policy} ({order}) | {NAMES[field]} | {shown(theirs)} | {shown(ours)}{spread} |"
-            f" {_deviation(ours, theirs)} | {verdict} | {len(results)} | {case.source} |"
+            f"| {case.policy} ({order}) | {NAMES[field]} | {format_figure(published)} | "
+            f"{format_figure(our_value)}{spread} |"
+            f" {_deviation(our_value, published)} | {verdict} | {len(results)} | {case.source} |"
         )
     return lines
 
 
-def _deviation(ours: float, theirs: float) -> str:
-    if theirs < 0.01:
-        difference = ours - theirs
+def _deviation(our_value: float, published: float) -> str:
+    if published < 0.01:
+        difference = our_value - published
         return "0" if abs(difference) < 5e-5 else f"{difference:+.4g}"
-    return f"{100 * (ours - theirs) / theirs:+.1f} %"
+    return f"{100 * (our_value - published) / published:+.1f} %"
 
 
 @click.command()
@@ -127,7 +130,7 @@ def main(out: Path, only: str) -> None:
         )
     lines = [_HEAD]
     group = ""
-    workloads: dict[tuple[str, bool], Workload] = {}
+    workloads: dict[tuple[str, bool], ReplayWorkload] = {}
     began = time.process_time()
     for case in cases():
         if only not in case.group and only not in case.policy:
@@ -138,14 +141,14 @@ def main(out: Path, only: str) -> None:
         if case.group != group:
             group = case.group
             lines += _heading(case, workloads[key])
-        lines += rows(case, outcomes(case, workloads[key]))
+        lines += table_rows(case, run_case(case, workloads[key]))
         sys.stderr.write(f"{case.group}: {case.policy}\n")
     lines.append(_REMARKS)
     out.write_text("\n".join(lines), encoding="utf-8")
     sys.stderr.write(f"{time.process_time() - began:.0f} s of processor time\n")
 
 
-def _heading(case: Case, workload: Workload) -> list[str]:
+def _heading(case: PublishedCase, workload: ReplayWorkload) -> list[str]:
     settings = case.settings
     facts = (
         f"Load {workload.load(settings.nodes):.3f}",

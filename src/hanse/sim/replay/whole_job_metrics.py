@@ -5,24 +5,31 @@ from typing import Any
 import numpy as np
 
 from hanse.sim.baselines.gpu.placement import DEMAND
-from hanse.sim.replay.metrics import POINTS, Curves, Floats, Result, percentile
-from hanse.sim.replay.records import SECOND, Settings
-from hanse.sim.replay.whole_job_policies import BatchOutcome, BatchPolicy, BatchTrace, Ints, Placed, load_of
+from hanse.sim.replay.metrics import POINTS, Curves, Floats, RunResult, percentile
+from hanse.sim.replay.records import SECOND, ReplaySettings
+from hanse.sim.replay.whole_job_policies import (
+    BatchOutcome,
+    BatchPolicy,
+    BatchTrace,
+    Ints,
+    PlacementResult,
+    offered_load,
+)
 
 
 def measure_batch(
     trace: BatchTrace,
-    settings: Settings,
+    settings: ReplaySettings,
     policy: BatchPolicy,
-    outcome: BatchOutcome | Placed,
+    outcome: BatchOutcome | PlacementResult,
     seconds: tuple[float, float],
-) -> Result:
+) -> RunResult:
     """Return the figures of a run; those without meaning here (no network, no time) are 0 or None."""
     wall, cpu = seconds
-    placed = isinstance(outcome, Placed)
-    tasks = outcome.pods if isinstance(outcome, Placed) else trace.tasks
-    jobs = outcome.pods if isinstance(outcome, Placed) else len(outcome.arrival)
-    return Result(
+    placed = isinstance(outcome, PlacementResult)
+    tasks = outcome.pods if isinstance(outcome, PlacementResult) else trace.tasks
+    jobs = outcome.pods if isinstance(outcome, PlacementResult) else len(outcome.arrival)
+    return RunResult(
         policy=policy.name,
         order=policy.own_order,
         seed=settings.seed,
@@ -34,7 +41,9 @@ def measure_batch(
         brokers=1,
         **_figures(outcome, settings),
         messages_per_task=0.0,
-        rejects_per_task=outcome.nowhere / max(1, outcome.pods) if isinstance(outcome, Placed) else 0.0,
+        rejects_per_task=outcome.unplaced / max(1, outcome.pods)
+        if isinstance(outcome, PlacementResult)
+        else 0.0,
         substitutions_per_task=0.0,
         grants_per_task=0.0,
         heartbeats=0,
@@ -48,9 +57,9 @@ def measure_batch(
     )
 
 
-def _figures(outcome: BatchOutcome | Placed, settings: Settings) -> dict[str, Any]:
+def _figures(outcome: BatchOutcome | PlacementResult, settings: ReplaySettings) -> dict[str, Any]:
     """Return the fields of a result about times and utilisation."""
-    if isinstance(outcome, Placed):
+    if isinstance(outcome, PlacementResult):
         nothing = dict.fromkeys(
             ("delay_mean", "delay_p50", "delay_p90", "delay_p99", "delay_p999", "short_delay_p99",
              "long_delay_p99", "jct_mean")
@@ -61,7 +70,7 @@ def _figures(outcome: BatchOutcome | Placed, settings: Settings) -> dict[str, An
     last = int(outcome.end.max())
     busy = float((outcome.held * (outcome.until - outcome.begin)).sum())
     return {
-        "load": load_of(outcome),
+        "load": offered_load(outcome),
         "delay_mean": float(delay.mean()),
         "delay_p50": percentile(delay, 50),
         "delay_p90": percentile(delay, 90),
@@ -75,14 +84,14 @@ def _figures(outcome: BatchOutcome | Placed, settings: Settings) -> dict[str, An
     }
 
 
-def curves_batch(outcome: BatchOutcome | Placed) -> Curves:
+def curves_batch(outcome: BatchOutcome | PlacementResult) -> Curves:
     """Return the curves of a report: shares held and jobs waiting for their first start."""
-    if isinstance(outcome, Placed):
+    if isinstance(outcome, PlacementResult):
         none = np.zeros(POINTS)
         return Curves(np.zeros(0), none, none, none)
     times = np.linspace(0, max(1, int(outcome.end.max())), POINTS).astype(np.int64)
-    begun = _weight_by(outcome.begin, outcome.held, times)
-    over = _weight_by(outcome.until, outcome.held, times)
+    begun = _cumulative_weight(outcome.begin, outcome.held, times)
+    over = _cumulative_weight(outcome.until, outcome.held, times)
     arrived = np.searchsorted(np.sort(outcome.arrival), times, side="right")
     started = np.searchsorted(np.sort(outcome.start), times, side="right")
     delay = np.sort((outcome.end - outcome.arrival - outcome.work) / SECOND)
@@ -90,7 +99,7 @@ def curves_batch(outcome: BatchOutcome | Placed) -> Curves:
     return Curves(delay, times / SECOND, (begun - over) / outcome.capacity, waiting)
 
 
-def _weight_by(moments: Ints, weight: Ints, times: Ints) -> Floats:
+def _cumulative_weight(moments: Ints, weight: Ints, times: Ints) -> Floats:
     """Return the sum of the weights of all moments up to each time."""
     order = np.argsort(moments, kind="stable")
     total = np.concatenate([[0.0], np.cumsum(weight[order], dtype=np.float64)])

@@ -24,11 +24,11 @@ import numpy.typing as npt
 
 from hanse.sim.baselines.gpu import workload as gpu
 from hanse.sim.baselines.gpu.openb import openb_nodes, openb_pods
-from hanse.sim.baselines.gpu.placement import place
+from hanse.sim.baselines.gpu.placement import place_pods
 from hanse.sim.baselines.gpu.schedulers import GPU_SCHEDULERS
 from hanse.sim.baselines.rigid import workload as rigid
 from hanse.sim.baselines.rigid.schedulers import RIGID_SCHEDULERS
-from hanse.sim.replay.records import ReplayError, Settings
+from hanse.sim.replay.records import ReplayError, ReplaySettings
 from hanse.sim.traces import JobChunk, read_nodes
 
 Ints = npt.NDArray[np.int64]
@@ -64,13 +64,13 @@ class BatchOutcome(msgspec.Struct, frozen=True, eq=False):
     """Total capacity."""
 
 
-class Placed(msgspec.Struct, frozen=True):
+class PlacementResult(msgspec.Struct, frozen=True):
     """Outcome of pods that never leave, without times."""
 
     allocated: float
     """Allocated share of all GPUs."""
     pods: int
-    nowhere: int
+    unplaced: int
     """Pods that fitted on no node."""
 
 
@@ -81,15 +81,15 @@ class BatchPolicy(msgspec.Struct, frozen=True):
     family: str
     about: str
     own_order: str
-    run: Callable[[JobChunk, Settings], BatchOutcome | Placed]
+    run: Callable[[JobChunk, ReplaySettings], BatchOutcome | PlacementResult]
 
-    def order(self, _: Settings) -> str:
+    def order(self, _: ReplaySettings) -> str:
         """Return the name of its order in results."""
         return self.own_order
 
 
-def _rigid(name: str) -> Callable[[JobChunk, Settings], BatchOutcome]:
-    def run(chunk: JobChunk, settings: Settings) -> BatchOutcome:
+def _rigid(name: str) -> Callable[[JobChunk, ReplaySettings], BatchOutcome]:
+    def run(chunk: JobChunk, settings: ReplaySettings) -> BatchOutcome:
         jobs = rigid.from_chunk(chunk)
         wide = int(jobs.processors.max())
         if wide > settings.nodes:
@@ -107,8 +107,8 @@ def _rigid(name: str) -> Callable[[JobChunk, Settings], BatchOutcome]:
     return run
 
 
-def _gpu(name: str) -> Callable[[JobChunk, Settings], BatchOutcome]:
-    def run(chunk: JobChunk, settings: Settings) -> BatchOutcome:
+def _gpu(name: str) -> Callable[[JobChunk, ReplaySettings], BatchOutcome]:
+    def run(chunk: JobChunk, settings: ReplaySettings) -> BatchOutcome:
         amounts = np.asarray(
             [settings.node_cpus * 1_000, settings.node_memory_gib * GIB, settings.node_gpus * 1_000], np.int64
         )
@@ -139,13 +139,13 @@ def _gpu(name: str) -> Callable[[JobChunk, Settings], BatchOutcome]:
     return run
 
 
-def _placement(name: str) -> Callable[[JobChunk, Settings], Placed]:
-    def run(chunk: JobChunk, settings: Settings) -> Placed:
+def _placement(name: str) -> Callable[[JobChunk, ReplaySettings], PlacementResult]:
+    def run(chunk: JobChunk, settings: ReplaySettings) -> PlacementResult:
         if not settings.node_list:
             raise ReplayError(f"{name} places pods on a list of nodes: use --node-list FILE")
         nodes = openb_nodes(read_nodes(Path(settings.node_list)))
-        placed = place(openb_pods(chunk, nodes), nodes, name, settings.seed)
-        return Placed(placed.allocated, len(placed.node), int((placed.node < 0).sum()))
+        placed = place_pods(openb_pods(chunk, nodes), nodes, name, settings.seed)
+        return PlacementResult(placed.allocated, len(placed.node), int((placed.node < 0).sum()))
 
     return run
 
@@ -201,7 +201,7 @@ def batch_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for family in FAMILIES.values() for name in family))
 
 
-def _serves(family: str, chunk: JobChunk) -> bool:
+def _can_serve(family: str, chunk: JobChunk) -> bool:
     """True if a trace has the columns that a family needs."""
     if not chunk.jobs or chunk.needs is not None:
         return False
@@ -215,14 +215,14 @@ def _serves(family: str, chunk: JobChunk) -> bool:
     return bool(stated) and "allocated" not in chunk.extra
 
 
-def chosen_batch(names: list[str], trace: BatchTrace, settings: Settings) -> list[BatchPolicy]:
+def select_batch_policies(names: list[str], trace: BatchTrace, settings: ReplaySettings) -> list[BatchPolicy]:
     """Return the policies of these names for this trace; raise if the trace is unsuitable."""
     if settings.faults:
         raise ReplayError(f"faults cannot be injected into {', '.join(names)}; policies that can: hanse")
     fitting = [
         family
         for family, members in FAMILIES.items()
-        if _serves(family, trace.chunk) and all(name in members for name in names)
+        if _can_serve(family, trace.chunk) and all(name in members for name in names)
     ]
     if fitting:
         return [FAMILIES[fitting[0]][name] for name in names]
@@ -233,10 +233,12 @@ def chosen_batch(names: list[str], trace: BatchTrace, settings: Settings) -> lis
     raise ReplayError(f"{', '.join(names)} cannot be run on {trace.name}: the trace must have {needs}")
 
 
-def at_load(trace: BatchTrace, settings: Settings, load: float, policy: BatchPolicy) -> BatchTrace:
+def scale_to_load(
+    trace: BatchTrace, settings: ReplaySettings, load: float, policy: BatchPolicy
+) -> BatchTrace:
     """Return the same jobs with arrivals scaled so that the offered load becomes ``load``."""
     outcome = policy.run(trace.chunk, settings)
-    now = 0.0 if isinstance(outcome, Placed) else load_of(outcome)
+    now = 0.0 if isinstance(outcome, PlacementResult) else offered_load(outcome)
     if not 0 < now < float("inf"):
         raise ReplayError("only a trace with jobs that arrive at different times can be scaled to a load")
     first = int(trace.chunk.arrival[0])
@@ -244,7 +246,7 @@ def at_load(trace: BatchTrace, settings: Settings, load: float, policy: BatchPol
     return BatchTrace(trace.name, msgspec.structs.replace(trace.chunk, arrival=arrival))
 
 
-def load_of(outcome: BatchOutcome) -> float:
+def offered_load(outcome: BatchOutcome) -> float:
     """Return the work brought over capacity x time of arrivals."""
     span = int(outcome.arrival[-1] - outcome.arrival[0])
     work = float((outcome.held * (outcome.until - outcome.begin)).sum())

@@ -53,27 +53,42 @@ from hanse.model.messages import (
     WardenHeartbeat,
 )
 from hanse.model.resources import Resources
-from hanse.sim.backend import FOREVER, Fate
+from hanse.sim.backend import NEVER_ENDS, PlannedEnd
 from hanse.sim.checkers import Oracle
-from hanse.sim.league import Design, Factories, League, Policies
-from hanse.sim.network import Link, Network
-from hanse.sim.render import effect_text, event_text, record_text, resources_text, seconds, words
-from hanse.sim.scripts.words import ScriptError, duration_of, job_from, job_named, resources_of, value_of
-from hanse.sim.settled_tasks import one_by_one
+from hanse.sim.league import LeagueDesign, LeagueFactories, PolicyNames, SimulatedLeague
+from hanse.sim.network import SimulatedLink, SimulatedNetwork
+from hanse.sim.render import effect_text, event_text, name_as_words, record_text, resources_text, seconds_text
+from hanse.sim.scripts.words import (
+    ScriptError,
+    parse_duration,
+    parse_job_of,
+    parse_job_spec,
+    parse_resources,
+    parse_value,
+)
+from hanse.sim.settled_tasks import for_each_task
 from hanse.sim.story import Story
-from hanse.sim.workload import GroupTruth, JobPlan, Workload
-from hanse.sim.world import Violation, World
+from hanse.sim.workload import GroupBehaviour, JobPlan, SeedWorkload
+from hanse.sim.world import Violation, VirtualWorld
 
-QUIET: Final = (Ack, WardenHeartbeat, HeartbeatReply, Gossip, OpenSession, RunnerHeartbeat, RunnerLease)
+BACKGROUND_MESSAGES: Final = (
+    Ack,
+    WardenHeartbeat,
+    HeartbeatReply,
+    Gossip,
+    OpenSession,
+    RunnerHeartbeat,
+    RunnerLease,
+)
 """Messages that are always delivered (unless cut) and are not printed."""
 WARM_UP: Final = 3 * SECOND
 """Time for the members to exchange first messages before the story begins."""
 IDLE_MAX: Final = 300 * SECOND
 """Longest time that ``run until idle`` waits."""
-_RULE: Final = "----"
+_SEPARATOR: Final = "----"
 
 
-class Log(Story):
+class ScriptLog(Story):
     """Story that is printed as it happens."""
 
     def __init__(self) -> None:
@@ -82,107 +97,113 @@ class Log(Story):
         self.brief = False
         """True if only the sending of a message is printed: enough where nothing can happen to messages."""
 
-    def took(self, now: int, who: str, event: Event) -> None:
+    def on_event(self, now: int, who: str, event: Event) -> None:
         """Print an event that a machine was handed."""
         if isinstance(event, Tick | Booted | BackendReported):
             return
-        if isinstance(event, MessageReceived) and (self.brief or isinstance(event.envelope.body, QUIET)):
+        if isinstance(event, MessageReceived) and (
+            self.brief or isinstance(event.envelope.body, BACKGROUND_MESSAGES)
+        ):
             return
-        self._say(now, who, f"<- {event_text(event)}")
+        self._add_line(now, who, f"<- {event_text(event)}")
 
-    def did(self, now: int, who: str, command: Effect) -> None:
+    def on_effect(self, now: int, who: str, command: Effect) -> None:
         """Print an effect that was performed."""
         if isinstance(command, WakeAt | ExtendWatchdog):
             return
-        if not (isinstance(command, SendMessage) and isinstance(command.envelope.body, QUIET)):
-            self._say(now, who, f"=> {effect_text(command)}")
+        if not (isinstance(command, SendMessage) and isinstance(command.envelope.body, BACKGROUND_MESSAGES)):
+            self._add_line(now, who, f"=> {effect_text(command)}")
 
-    def lost(self, now: int, envelope: Envelope, why: str) -> None:
+    def on_message_lost(self, now: int, envelope: Envelope, why: str) -> None:
         """Print a message that was not delivered."""
-        if not isinstance(envelope.body, QUIET):
-            self._say(now, "network", f"!! {why}: {envelope.source} -> {envelope.target} {_kind(envelope)}")
+        if not isinstance(envelope.body, BACKGROUND_MESSAGES):
+            self._add_line(
+                now, "network", f"!! {why}: {envelope.source} -> {envelope.target} {_message_name(envelope)}"
+            )
 
-    def fault(self, now: int, who: str, what: str) -> None:
+    def on_fault(self, now: int, who: str, what: str) -> None:
         """Print a fault or its end."""
-        self._say(now, who, f"## {what}")
+        self._add_line(now, who, f"## {what}")
 
-    def lived(self, now: int, where: str, task: int, attempt: int, what: str) -> None:
+    def on_attempt(self, now: int, where: str, task: int, attempt: int, what: str) -> None:
         """Print nothing: the runner's lines report the attempt."""
         del now, where, task, attempt, what  # the runner's lines say the same
 
-    def _say(self, now: int, who: str, what: str) -> None:
-        self.lines.append(f"{seconds(now)} {who} {what}")
+    def _add_line(self, now: int, who: str, what: str) -> None:
+        self.lines.append(f"{seconds_text(now)} {who} {what}")
 
 
-class HandNetwork(Network):
+class ManualNetwork(SimulatedNetwork):
     """Network that delivers messages on command."""
 
-    __slots__ = ("flight", "manual")
+    __slots__ = ("in_flight", "manual")
 
-    def __init__(self, world: World, manual: bool) -> None:
+    def __init__(self, world: VirtualWorld, manual: bool) -> None:
         super().__init__(world, Random(0))
         self.manual = manual
-        self.flight: list[tuple[Link, Envelope]] = []
+        self.in_flight: list[tuple[SimulatedLink, Envelope]] = []
 
-    def send(self, link: Link, envelope: Envelope) -> None:
+    def send(self, link: SimulatedLink, envelope: Envelope) -> None:
         """Keep the message, or deliver it a millisecond later."""
         if link.cuts:
             if self.world.story is not None:
-                self.world.story.lost(self.world.now, envelope, "cut off")
-        elif self.manual and not isinstance(envelope.body, QUIET):
-            self.flight.append((link, envelope))
+                self.world.story.on_message_lost(self.world.now, envelope, "cut off")
+        elif self.manual and not isinstance(envelope.body, BACKGROUND_MESSAGES):
+            self.in_flight.append((link, envelope))
         else:
-            self.world.at(self.world.now + MILLISECOND, link.receive, envelope)
+            self.world.call_at(self.world.now + MILLISECOND, link.receive, envelope)
 
 
-class HandWork(Workload):
+class ScriptWorkload(SeedWorkload):
     """Jobs that the script submits; a task without a run time runs until the script ends it."""
 
     def __init__(self) -> None:
         super().__init__(0, [])
 
-    def fate(self, launch: LaunchAttempt) -> Fate:
+    def planned_end(self, launch: LaunchAttempt) -> PlannedEnd:
         """Return the planned end of this attempt."""
         plan, group = self.plan_of(launch.payload)
         duration = plan.groups[group].duration
-        return (duration, Outcome.SUCCEEDED, 0) if duration else FOREVER
+        return (duration, Outcome.SUCCEEDED, 0) if duration else NEVER_ENDS
 
 
-def play(text: str, factories: Factories) -> str:
+def run_script(text: str, factories: LeagueFactories) -> str:
     """Run a script and return its text with the present output of its commands."""
-    player = Player(factories)
+    player = ScriptPlayer(factories)
     blocks: list[str] = []
     for block in text.strip("\n").split("\n\n"):
-        told, rule, _ = block.partition(f"\n{_RULE}")
+        commands_text, rule, _ = block.partition(f"\n{_SEPARATOR}")
         if not rule:
-            blocks.append(told)
+            blocks.append(commands_text)
             continue
-        said = [line for line in told.split("\n") if line and not line.startswith("#")]
-        lines = [line for effect in said for line in player.perform(effect)]
-        blocks.append("\n".join([told, _RULE, *(lines or ["ok"])]))
+        commands = [line for line in commands_text.split("\n") if line and not line.startswith("#")]
+        lines = [line for command in commands for line in player.perform(command)]
+        blocks.append("\n".join([commands_text, _SEPARATOR, *(lines or ["ok"])]))
     return "\n\n".join(blocks) + "\n"
 
 
-class Player:
+class ScriptPlayer:
     """Player of a golden script: a league under manual control."""
 
-    def __init__(self, factories: Factories) -> None:
+    def __init__(self, factories: LeagueFactories) -> None:
         self._factories = factories
-        self._log = Log()
-        self._world = World(self._log)
-        self._network = HandNetwork(self._world, manual=True)
+        self._log = ScriptLog()
+        self._world = VirtualWorld(self._log)
+        self._network = ManualNetwork(self._world, manual=True)
         self._wardens: list[WardenConfig] = []
-        self._workload = HandWork()
+        self._workload = ScriptWorkload()
         self._oracle: Oracle | None = None
-        self._league: League | None = None
+        self._league: SimulatedLeague | None = None
         self._requests = 0
         verbs: dict[str, Callable[[list[str], dict[str, str]], None]] = {
-            "cluster": self._cluster, "league": self._start, "submit": self._submit, "cancel": self._cancel,
-            "deliver": self._deliver, "drop": self._drop, "flight": self._flight, "network": self._switch,
+            "cluster": self._cluster, "league": self._start_league, "submit": self._submit,
+            "cancel": self._cancel,
+            "deliver": self._deliver, "drop": self._drop, "flight": self._print_in_flight,
+            "network": self._set_network_mode,
             "advance": self._advance, "run": self._run, "finish": self._finish, "fail": self._fail,
             "crash": self._crash, "restart": self._restart, "pause": self._pause, "resume": self._resume,
-            "burn": self._burn, "cut": self._cut, "heal": self._heal, "drain": self._drain,
-            "undrain": self._undrain, "state": self._state,
+            "burn": self._lose_host, "cut": self._cut, "heal": self._heal, "drain": self._drain,
+            "undrain": self._undrain, "state": self._print_state,
         }  # fmt: skip
         self._verbs = verbs
 
@@ -214,64 +235,65 @@ class Player:
             capacity
             for kind in kinds
             for count, _, size in [kind.partition("x")]
-            for capacity in [resources_of(size)] * int(count)
+            for capacity in [parse_resources(size)] * int(count)
         ]
         attributes = {key: values.split(",") for key, values in named.items()}
         nodes = []
         for index, capacity in enumerate(capacities):
             here: list[tuple[str, Value]] = [
-                (key, value_of(values[index % len(values)])) for key, values in sorted(attributes.items())
+                (key, parse_value(values[index % len(values)])) for key, values in sorted(attributes.items())
             ]
             nodes.append(NodeConfig(capacity, tuple(here), f"{name}.r{index % runners + 1}"))
         self._wardens.append(WardenConfig(name, tuple(nodes), (), Timings(), reserve))
 
-    def _start(self, plain: list[str], named: dict[str, str]) -> None:
+    def _start_league(self, plain: list[str], named: dict[str, str]) -> None:
         manual = named.pop("network", "manual") == "manual"
-        names = {field: named.pop(field) for field in Policies.__struct_fields__ if field in named}
-        timings = Timings(**{key: duration_of(value) for key, value in named.items()})
+        names = {field: named.pop(field) for field in PolicyNames.__struct_fields__ if field in named}
+        timings = Timings(**{key: parse_duration(value) for key, value in named.items()})
         brokers = tuple(plain)
         wardens = tuple(
             msgspec.structs.replace(warden, brokers=brokers, timings=timings) for warden in self._wardens
         )
-        design = Design(brokers, wardens, timings, policies=Policies(**names))
-        self._league = League(self._world, self._network, self._factories, design, Random(1))
+        design = LeagueDesign(brokers, wardens, timings, policies=PolicyNames(**names))
+        self._league = SimulatedLeague(self._world, self._network, self._factories, design, Random(1))
         self._oracle = Oracle(self._world, self._workload, wardens, design.lost_max)
-        self._league.equip(self._workload.fate, self._oracle)
+        self._league.add_backends(self._workload.planned_end, self._oracle)
         for broker in self._league.brokers.values():
-            broker.connect({
-                TaskSettled: self._oracle.settle, TasksSettled: one_by_one(self._oracle.settle),
-                JobAccepted: self._accepted, RequestRejected: _ignore,
+            broker.set_performers({
+                TaskSettled: self._oracle.on_task_settled,
+                TasksSettled: for_each_task(self._oracle.on_task_settled),
+                JobAccepted: self._on_job_accepted, RequestRejected: _ignore,
             })  # fmt: skip
         for backend in self._league.backends.values():
             backend.notice_max = 0
         self._network.manual = False
-        self._league.boot()
+        self._league.start()
         self._world.run(self._world.now + WARM_UP)
-        self._switch(["manual" if manual else "immediate"], {})
+        self._set_network_mode(["manual" if manual else "immediate"], {})
         self._log.lines.clear()
 
-    def _accepted(self, effect: JobAccepted) -> None:
+    def _on_job_accepted(self, effect: JobAccepted) -> None:
         assert self._oracle is not None
         plan = self._workload.plans[effect.request // 2]
         if not effect.request % 2:
-            self._oracle.accepted(effect.job, plan)
+            self._oracle.on_job_accepted(effect.job, plan)
 
     # --- work ----------------------------------------------------------------------------------------------
 
     def _submit(self, plain: list[str], named: dict[str, str]) -> None:
         number = len(self._workload.plans)
-        run = duration_of(named.pop("run", "0s"))
-        spec = job_from(number, named)
-        truths = tuple(GroupTruth(run, 0) for _ in spec.groups)
+        run = parse_duration(named.pop("run", "0s"))
+        spec = parse_job_spec(number, named)
+        truths = tuple(GroupBehaviour(run, 0) for _ in spec.groups)
         self._workload.plans.append(JobPlan(number, self._world.now, plain[0], spec, truths))
-        self._parts()[1].specs[number] = spec
+        self._league_and_oracle()[1].specs[number] = spec
         self._process(plain[0]).submit(("user", 2 * number, spec))
 
     def _cancel(self, plain: list[str], named: dict[str, str]) -> None:
-        job = job_named(plain[0])
-        league, oracle = self._parts()
+        job = parse_job_of(plain[0])
+        league, oracle = self._league_and_oracle()
         broker = named.get("at") or league.design.brokers[broker_number(job) - 1]
-        oracle.cancelled[job] = None
+        oracle.cancelled_jobs[job] = None
         plan = oracle.jobs.get(job)
         request = 2 * plan.number + 1 if plan else 1
         self._process(broker).cancel(("user", request, job))
@@ -286,7 +308,7 @@ class Player:
 
     def _end(self, text: str, outcome: Outcome, code: int) -> None:
         task = parse_task(text)
-        league, _ = self._parts()
+        league, _ = self._league_and_oracle()
         if task is None or not any(it.finish(task, outcome, code) for it in league.backends.values()):
             raise ScriptError(f"task {text} is not running")
         self._world.run(self._world.now + 10 * MILLISECOND)
@@ -294,12 +316,14 @@ class Player:
     # --- time and messages ---------------------------------------------------------------------------------
 
     def _advance(self, plain: list[str], _: dict[str, str]) -> None:
-        self._world.run(self._world.now + duration_of(plain[0]))
+        self._world.run(self._world.now + parse_duration(plain[0]))
 
     def _run(self, _: list[str], __: dict[str, str]) -> None:
-        oracle = self._parts()[1]
+        oracle = self._league_and_oracle()[1]
         latest = self._world.now + IDLE_MAX
-        while self._world.now < latest and (oracle.open or oracle.live or self._network.flight):
+        while self._world.now < latest and (
+            oracle.open_tasks or oracle.live_tasks or self._network.in_flight
+        ):
             self._deliver(["all"], {})
             self._world.run(self._world.now + 10 * MILLISECOND)
 
@@ -308,7 +332,7 @@ class Player:
         again = plain[:1] == ["all"]
         words_left = plain[1:] if again else plain
         while True:
-            chosen = self._take(words_left)
+            chosen = self._take_in_flight(words_left)
             for link, envelope in chosen:
                 link.receive(envelope)
             self._world.run(self._world.now)
@@ -316,29 +340,29 @@ class Player:
                 return
 
     def _drop(self, plain: list[str], _: dict[str, str]) -> None:
-        for _link, envelope in self._take(plain):
-            self._log.lost(self._world.now, envelope, "dropped")
+        for _link, envelope in self._take_in_flight(plain):
+            self._log.on_message_lost(self._world.now, envelope, "dropped")
 
-    def _take(self, plain: list[str]) -> list[tuple[Link, Envelope]]:
+    def _take_in_flight(self, plain: list[str]) -> list[tuple[SimulatedLink, Envelope]]:
         """Remove and return the messages in flight that match a pattern: ``[source->target] [kind]``."""
         source, arrow, target = plain[0].partition("->") if plain else ("", "", "")
         kind = "" if not plain or (arrow and len(plain) == 1) else " ".join(plain[1:] if arrow else plain)
-        chosen: list[tuple[Link, Envelope]] = []
-        left: list[tuple[Link, Envelope]] = []
-        for link, envelope in self._network.flight:
+        chosen: list[tuple[SimulatedLink, Envelope]] = []
+        left: list[tuple[SimulatedLink, Envelope]] = []
+        for link, envelope in self._network.in_flight:
             fits = (not arrow or (link.source, link.target) == (source, target)) and kind in (
                 "",
-                _kind(envelope),
+                _message_name(envelope),
             )
             (chosen if fits else left).append((link, envelope))
-        self._network.flight = left
+        self._network.in_flight = left
         return chosen
 
-    def _flight(self, _: list[str], __: dict[str, str]) -> None:
-        for link, envelope in self._network.flight:
+    def _print_in_flight(self, _: list[str], __: dict[str, str]) -> None:
+        for link, envelope in self._network.in_flight:
             self._log.lines.append(f"{link.source} -> {link.target}: {record_text(envelope.body)}")
 
-    def _switch(self, plain: list[str], _: dict[str, str]) -> None:
+    def _set_network_mode(self, plain: list[str], _: dict[str, str]) -> None:
         self._network.manual = plain == ["manual"]
         self._log.brief = not self._network.manual
 
@@ -356,8 +380,8 @@ class Player:
     def _resume(self, plain: list[str], _: dict[str, str]) -> None:
         self._process(plain[0]).resume()
 
-    def _burn(self, plain: list[str], _: dict[str, str]) -> None:
-        self._parts()[0].backends[plain[0]].burn()
+    def _lose_host(self, plain: list[str], _: dict[str, str]) -> None:
+        self._league_and_oracle()[0].backends[plain[0]].lose_host()
 
     def _cut(self, plain: list[str], _: dict[str, str]) -> None:
         left, bar, right = plain[0].partition("|")
@@ -380,32 +404,32 @@ class Player:
 
     # --- inspection ----------------------------------------------------------------------------------------
 
-    def _state(self, plain: list[str], _: dict[str, str]) -> None:
-        league = self._parts()[0]
-        inside: Any = self._process(plain[0]).machine
-        say = self._log.lines.append
+    def _print_state(self, plain: list[str], _: dict[str, str]) -> None:
+        league = self._league_and_oracle()[0]
+        machine: Any = self._process(plain[0]).machine
+        add_line = self._log.lines.append
         if plain[0] in league.wardens:
-            for index, free in enumerate(inside.advertised_free()):
-                say(f"node {index} offers {resources_text(Resources(*free[:3]))}")
+            for index, free in enumerate(machine.advertised_free()):
+                add_line(f"node {index} offers {resources_text(Resources(*free[:3]))}")
         elif plain[0] in league.brokers:
             for cluster in league.wardens:
-                view = inside.believed_free(cluster)
+                view = machine.believed_free(cluster)
                 seen = (
                     "unknown"
                     if view is None
                     else ", ".join(resources_text(Resources(*free[:3])) for free in view)
                 )
-                say(f"believes {cluster}: {seen}")
-        for complaint in inside.find_leftovers():
-            say(f"not idle: {complaint}")
+                add_line(f"believes {cluster}: {seen}")
+        for complaint in machine.find_leftovers():
+            add_line(f"not idle: {complaint}")
 
-    def _parts(self) -> tuple[League, Oracle]:
+    def _league_and_oracle(self) -> tuple[SimulatedLeague, Oracle]:
         if self._league is None or self._oracle is None:
             raise ScriptError("there is no league yet; write 'league b1 ...' first")
         return self._league, self._oracle
 
     def _process(self, name: str) -> Any:
-        process = self._parts()[0].process(name)
+        process = self._league_and_oracle()[0].find_process(name)
         if process is None:
             raise ScriptError(f"there is no process {name!r}")
         return process
@@ -415,5 +439,5 @@ def _ignore(_: Effect) -> None:
     """Do nothing: the log shows the effect."""
 
 
-def _kind(envelope: Envelope) -> str:
-    return words(type(envelope.body).__name__)
+def _message_name(envelope: Envelope) -> str:
+    return name_as_words(type(envelope.body).__name__)

@@ -16,7 +16,7 @@ class ScriptError(Exception):
     """Script command that cannot be performed."""
 
 
-def duration_of(text: str) -> int:
+def parse_duration(text: str) -> int:
     """Return a time such as ``5s`` or ``200ms`` in microseconds."""
     for suffix, unit in (("ms", MILLISECOND), ("s", SECOND)):
         if text.endswith(suffix):
@@ -24,14 +24,14 @@ def duration_of(text: str) -> int:
     raise ScriptError(f"{text!r} is not a time; write 5s or 200ms")
 
 
-def value_of(text: str) -> Value:
+def parse_value(text: str) -> Value:
     """Return the value of an attribute."""
     if text in ("true", "false"):
         return text == "true"
     return int(text) if text.isdigit() else text
 
 
-def resources_of(text: str) -> Resources:
+def parse_resources(text: str) -> Resources:
     """Return the resources of a text such as ``4cpu+16GiB+2gpu+1fpga``."""
     cpu = memory = gpu = 0
     custom = {}
@@ -49,7 +49,7 @@ def resources_of(text: str) -> Resources:
     return Resources(cpu, memory, gpu, tuple(sorted(custom.items())))
 
 
-def job_from(number: int, named: dict[str, str]) -> JobSpec:
+def parse_job_spec(number: int, named: dict[str, str]) -> JobSpec:
     """Return the job that the words of ``submit`` describe."""
     where = parse_constraint(named["where"]) if "where" in named else None
     if isinstance(where, ConstraintSyntaxProblem):
@@ -70,8 +70,8 @@ def job_from(number: int, named: dict[str, str]) -> JobSpec:
             TaskGroup(
                 name=name,
                 count=int(count or "1"),
-                ask=resources_of(f"{least}cpu{extra}{gpu}"),
-                ask_max=resources_of(f"{most}cpu{extra}{gpu}") if most else None,
+                ask=parse_resources(f"{least}cpu{extra}{gpu}"),
+                ask_max=parse_resources(f"{most}cpu{extra}{gpu}") if most else None,
                 where=where,
                 affinity=affinity,
                 needs=tuple(needs.split("+")) if needs else (),
@@ -84,20 +84,20 @@ def job_from(number: int, named: dict[str, str]) -> JobSpec:
         gang=named.get("gang") == "yes",
         klass=JobClass(named.get("class", "batch")),
         priority=int(named.get("priority", "0")),
-        deadline=duration_of(named["deadline"]) if "deadline" in named else None,
+        deadline=parse_duration(named["deadline"]) if "deadline" in named else None,
         retries=int(named.get("retries", "0")),
         preemptible=named.get("preemptible") == "yes",
-        grace=duration_of(named.get("grace", "0s")),
+        grace=parse_duration(named.get("grace", "0s")),
         unreachable=UnreachablePolicy(named.get("unreachable", "move")),
         on_loss=OnLoss(named.get("on_loss", "retry")),
         clusters_allowed=tuple(named["allow"].split(",")) if "allow" in named else (),
         labels=tuple(named["labels"].split(",")) if "labels" in named else (),
-        after=tuple(job_named(text) for text in named["after"].split(",")) if "after" in named else (),
+        after=tuple(parse_job_of(text) for text in named["after"].split(",")) if "after" in named else (),
         client_id=f"submission{number}",
     )
 
 
-def job_named(text: str) -> JobId:
+def parse_job_of(text: str) -> JobId:
     """Return the job that a text names, as a job or by one of its tasks."""
     job = parse_job(text)
     if job is None:

@@ -15,24 +15,24 @@ from typing import Final
 import msgspec
 
 from hanse.sim.traces.chunk import JobChunk
-from hanse.sim.traces.chunk_builder import DAG_ENTRIES_MAX, Builder, Names, Row
-from hanse.sim.traces.csv_with_header import split
+from hanse.sim.traces.chunk_builder import DAG_ENTRIES_MAX, ChunkBuilder, NameTable, TraceRow
+from hanse.sim.traces.csv_with_header import split_fields
 from hanse.sim.traces.read_report import ReadReport, TraceError
 from hanse.sim.traces.reader import (
-    Format,
-    Head,
-    Parsed,
-    Refused,
-    Skipped,
+    FileHead,
+    ParsedRow,
+    RejectedRow,
+    SkippedRow,
+    TraceFormat,
     TraceReader,
-    collect,
-    finite,
-    micros,
-    whole,
+    build_chunks,
+    parse_finite,
+    parse_integer,
+    parse_microseconds,
 )
 
 GIGABYTE: Final = 10**9
-UNENDED: Final = "tasks that had not ended when the trace was taken"
+NOT_ENDED: Final = "tasks that had not ended when the trace was taken"
 NO_KEY: Final = -1
 _NUMBERED: Final = re.compile(r"[A-Za-z]+(\d{1,9})$")
 
@@ -64,7 +64,7 @@ _PAI_2020: Final = _Columns(
 )
 
 
-def place_in_dag(task: str) -> tuple[int, tuple[int, ...]]:
+def parse_dag_position(task: str) -> tuple[int, tuple[int, ...]]:
     """Return a task's number and the numbers it needs, from its name; without a number it needs nothing."""
     first, *rest = task.split("_")
     found = _NUMBERED.match(first)
@@ -74,33 +74,40 @@ def place_in_dag(task: str) -> tuple[int, tuple[int, ...]]:
 
 
 class _Parser:
-    def __init__(self, columns: _Columns, names: Names) -> None:
+    def __init__(self, columns: _Columns, names: NameTable) -> None:
         self.columns = columns
         self.names = names
         self.job = ""
         self.jobs = 0
         self.number = -1
 
-    def parse(self, fields: list[str]) -> Parsed:
+    def parse(self, fields: list[str]) -> ParsedRow:
         """Parse one row."""
         at = self.columns
         self.number += 1
         if fields[at.job] != self.job or not self.jobs:
             self.job, self.jobs = fields[at.job], self.jobs + 1
-        start, end, count = micros(fields[at.start]), micros(fields[at.end]), whole(fields[at.count] or 1)
+        start, end, count = (
+            parse_microseconds(fields[at.start]),
+            parse_microseconds(fields[at.end]),
+            parse_integer(fields[at.count] or 1),
+        )
         if not start or not end:
-            return Skipped(UNENDED)
+            return SkippedRow(NOT_ENDED)
         if end < start:
-            return Refused("ends before it starts", f"{fields[at.start]} {fields[at.end]}")
+            return RejectedRow("ends before it starts", f"{fields[at.start]} {fields[at.end]}")
         if count is None or count < 1:
-            return Refused("no number of instances", fields[at.count])
-        memory = finite(fields[at.memory])
-        key, needs = place_in_dag(fields[at.task]) if at.is_dag else (NO_KEY, ())
-        shares = [finite(fields[at.cpu]) or 0.0, 0.0 if at.gpu is None else finite(fields[at.gpu]) or 0.0]
+            return RejectedRow("no number of instances", fields[at.count])
+        memory = parse_finite(fields[at.memory])
+        key, needs = parse_dag_position(fields[at.task]) if at.is_dag else (NO_KEY, ())
+        shares = [
+            parse_finite(fields[at.cpu]) or 0.0,
+            0.0 if at.gpu is None else parse_finite(fields[at.gpu]) or 0.0,
+        ]
         named: tuple[int, ...] = (self.names.number(fields[at.status]),)
         if at.gpu_type is not None:
             named += (self.names.number(fields[at.gpu_type]), self.names.number(fields[at.task]))
-        return Row(
+        return TraceRow(
             job=self.number,
             arrival=start,
             durations=(end - start,),
@@ -115,92 +122,100 @@ class _Parser:
         )
 
 
-def _fields(
+def _split_rows(
     reader: TraceReader, columns: _Columns, report: ReadReport
-) -> Iterator[tuple[int, list[str] | Refused]]:
+) -> Iterator[tuple[int, list[str] | RejectedRow]]:
     for line, raw in reader.source.lines(report):
         text = raw.decode("utf-8", "replace").strip()
         if not text:
             continue
-        fields = split(text)
+        fields = split_fields(text)
         if fields is None or len(fields) != columns.fields:
-            yield line, Refused(f"not {columns.fields} fields", text)
+            yield line, RejectedRow(f"not {columns.fields} fields", text)
         else:
             yield line, fields
 
 
-def _earliest(reader: TraceReader, columns: _Columns) -> int | None:
+def _find_earliest(reader: TraceReader, columns: _Columns) -> int | None:
     if reader.source.is_stdin:
         raise TraceError(f"a trace of format {reader.format} is read twice: save it to a file first")
-    rows = (fields for _, fields in _fields(reader, columns, ReadReport()) if not isinstance(fields, Refused))
-    starts = (micros(fields[columns.start]) for fields in rows if micros(fields[columns.end]))
+    rows = (
+        fields
+        for _, fields in _split_rows(reader, columns, ReadReport())
+        if not isinstance(fields, RejectedRow)
+    )
+    starts = (
+        parse_microseconds(fields[columns.start])
+        for fields in rows
+        if parse_microseconds(fields[columns.end])
+    )
     return min((start for start in starts if start), default=None)
 
 
-def _dags(rows: Iterator[tuple[int, Parsed]]) -> Iterator[tuple[int, Parsed]]:
+def _with_dag_arrivals(rows: Iterator[tuple[int, ParsedRow]]) -> Iterator[tuple[int, ParsedRow]]:
     """Yield the rows with the arrival of each DAG's first task; holds one DAG at a time."""
-    held: list[tuple[int, Row]] = []
+    dag_rows: list[tuple[int, TraceRow]] = []
     for line, row in rows:
-        if not isinstance(row, Row):
+        if not isinstance(row, TraceRow):
             yield line, row
             continue
-        if held and (held[-1][1].parent != row.parent or len(held) >= DAG_ENTRIES_MAX):
-            yield from _together(held)
-            held = []
-        held.append((line, row))
-    yield from _together(held)
+        if dag_rows and (dag_rows[-1][1].parent != row.parent or len(dag_rows) >= DAG_ENTRIES_MAX):
+            yield from _with_first_arrival(dag_rows)
+            dag_rows = []
+        dag_rows.append((line, row))
+    yield from _with_first_arrival(dag_rows)
 
 
-def _together(held: list[tuple[int, Row]]) -> Iterator[tuple[int, Row]]:
-    first = min((row.arrival for _, row in held), default=0)
-    for line, row in held:
+def _with_first_arrival(dag_rows: list[tuple[int, TraceRow]]) -> Iterator[tuple[int, TraceRow]]:
+    first = min((row.arrival for _, row in dag_rows), default=0)
+    for line, row in dag_rows:
         row.arrival = first
         yield line, row
 
 
-def _chunks_of(columns: _Columns) -> Callable[[TraceReader], Iterator[JobChunk]]:
+def _chunk_reader(columns: _Columns) -> Callable[[TraceReader], Iterator[JobChunk]]:
     extra: dict[str, type] = {"status": int, "gpu_spec": int, "task": int}
     named = tuple(extra)
     if columns.is_dag:
         extra, named = {"mem_norm": float, "status": int}, ("status",)
 
     def chunks(reader: TraceReader) -> Iterator[JobChunk]:
-        builder = Builder(reader.report, extra, named, _earliest(reader, columns))
+        builder = ChunkBuilder(reader.report, extra, named, _find_earliest(reader, columns))
         parser = _Parser(columns, builder.names)
-        rows: Iterator[tuple[int, Parsed]] = (
-            (line, fields if isinstance(fields, Refused) else parser.parse(fields))
-            for line, fields in _fields(reader, columns, reader.report)
+        rows: Iterator[tuple[int, ParsedRow]] = (
+            (line, fields if isinstance(fields, RejectedRow) else parser.parse(fields))
+            for line, fields in _split_rows(reader, columns, reader.report)
         )
-        yield from collect(reader, builder, _dags(rows) if columns.is_dag else rows)
+        yield from build_chunks(reader, builder, _with_dag_arrivals(rows) if columns.is_dag else rows)
 
     return chunks
 
 
-def _recognise(columns: _Columns) -> Callable[[Head], bool]:
+def _recogniser(columns: _Columns) -> Callable[[FileHead], bool]:
     numbers = (columns.count, columns.start, columns.end, columns.cpu, columns.memory)
 
     def fits(line: str) -> bool:
-        fields = split(line) or []
+        fields = split_fields(line) or []
         if len(fields) != columns.fields or fields[columns.status].isdecimal():
             return False
-        return all(not fields[place] or finite(fields[place]) is not None for place in numbers)
+        return all(not fields[place] or parse_finite(fields[place]) is not None for place in numbers)
 
-    def recognise(head: Head) -> bool:
+    def recognise(head: FileHead) -> bool:
         rows = [line for line in head.lines[:20] if line.strip()]
         return bool(rows) and all(fits(row) for row in rows)
 
     return recognise
 
 
-BATCH_TASK = Format(
+BATCH_TASK = TraceFormat(
     "alibaba-batch",
     "Alibaba 2018 batch_task, 9 columns without a header (CSV); by such rows",
-    _recognise(_BATCH_2018),
-    _chunks_of(_BATCH_2018),
+    _recogniser(_BATCH_2018),
+    _chunk_reader(_BATCH_2018),
 )
-PAI_TASK = Format(
+PAI_TASK = TraceFormat(
     "alibaba-pai",
     "Alibaba GPU 2020 pai_task_table, 10 columns without a header (CSV); by such rows",
-    _recognise(_PAI_2020),
-    _chunks_of(_PAI_2020),
+    _recogniser(_PAI_2020),
+    _chunk_reader(_PAI_2020),
 )

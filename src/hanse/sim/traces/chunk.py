@@ -63,7 +63,7 @@ class JobChunk(msgspec.Struct, frozen=True, eq=False):
     ended."""
     extra: dict[str, Column] = {}
     """[J] columns that a dataset adds, such as ``status`` or ``gpu_spec``; the same keys in every chunk."""
-    named: tuple[str, ...] = ()
+    name_keys: tuple[str, ...] = ()
     """Keys of ``extra`` whose numbers are indices into ``names`` (-1 = none)."""
 
     @property
@@ -104,7 +104,7 @@ class JobChunk(msgspec.Struct, frozen=True, eq=False):
             assert len(column) == jobs
             assert jobs == 0 or -1 <= int(column.min()) <= int(column.max()) < len(self.names)
         assert all(len(column) == jobs for column in self.extra.values())
-        assert all(key in self.extra for key in self.named)
+        assert all(key in self.extra for key in self.name_keys)
         if jobs:
             assert all(int(column.min()) >= 0 for column in columns[:-1])
         if self.tasks:
@@ -131,26 +131,28 @@ def concatenate(chunks: Sequence[JobChunk]) -> JobChunk:
     if len(chunks) == 1:
         return chunks[0]
     table: dict[str, int] = {}
-    moved = [_translation(chunk.names, table) for chunk in chunks]
+    index_maps = [_map_name_indices(chunk.names, table) for chunk in chunks]
     starts = np.cumsum([0, *(chunk.jobs for chunk in chunks)])
     tasks = np.cumsum([0, *(chunk.tasks for chunk in chunks)])
     edges = [
         (chunk.needs, start) for chunk, start in zip(chunks, starts, strict=False) if chunk.needs is not None
     ]
 
-    def joined(name: str) -> Any:
+    def join_column(name: str) -> Any:
         return np.concatenate([getattr(chunk, name) for chunk in chunks])
 
-    def renamed(name: str) -> SmallInts:
-        return np.concatenate([way[getattr(chunk, name)] for way, chunk in zip(moved, chunks, strict=True)])
+    def join_name_column(name: str) -> SmallInts:
+        return np.concatenate(
+            [index_map[getattr(chunk, name)] for index_map, chunk in zip(index_maps, chunks, strict=True)]
+        )
 
     extra: dict[str, Column] = {}
     for key in chunks[0].extra:
-        is_name = key in chunks[0].named
+        is_name = key in chunks[0].name_keys
         extra[key] = np.concatenate(
             [
-                way[chunk.extra[key]] if is_name else chunk.extra[key]
-                for way, chunk in zip(moved, chunks, strict=True)
+                index_map[chunk.extra[key]] if is_name else chunk.extra[key]
+                for index_map, chunk in zip(index_maps, chunks, strict=True)
             ]
         )
     parts = [chunk.offset[:-1] + start for chunk, start in zip(chunks, tasks, strict=False)]
@@ -160,15 +162,15 @@ def concatenate(chunks: Sequence[JobChunk]) -> JobChunk:
             np.concatenate([pair[0] + start for pair, start in edges]),
             np.concatenate([pair[1] + start for pair, start in edges]),
         )
-    columns: dict[str, Any] = {name: joined(name) for name in (*_NUMBERS, "duration")}
-    columns |= {name: renamed(name) for name in _NAMES}
+    columns: dict[str, Any] = {name: join_column(name) for name in (*_NUMBERS, "duration")}
+    columns |= {name: join_name_column(name) for name in _NAMES}
     return JobChunk(
         **columns,
         offset=np.append(np.concatenate(parts), tasks[-1]),
         names=tuple(table),
         needs=needs,
         extra=extra,
-        named=chunks[0].named,
+        name_keys=chunks[0].name_keys,
     )
 
 
@@ -177,36 +179,36 @@ def take(chunk: JobChunk, entries: Ints) -> JobChunk:
     counts = np.diff(chunk.offset)[entries]
     offset = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     # index of a task = old start of its entry + its distance from the entry's new start
-    places = np.repeat(chunk.offset[:-1][entries] - offset[:-1], counts) + np.arange(int(offset[-1]))
+    task_indices = np.repeat(chunk.offset[:-1][entries] - offset[:-1], counts) + np.arange(int(offset[-1]))
     needs = None
     if chunk.needs is not None:
-        place = np.full(chunk.jobs, -1, np.int64)
-        place[entries] = np.arange(len(entries))
-        later, earlier = place[chunk.needs[0]], place[chunk.needs[1]]
+        new_entry = np.full(chunk.jobs, -1, np.int64)
+        new_entry[entries] = np.arange(len(entries))
+        later, earlier = new_entry[chunk.needs[0]], new_entry[chunk.needs[1]]
         kept = (later >= 0) & (earlier >= 0)
         needs = (later[kept], earlier[kept])
     columns: dict[str, Any] = {name: getattr(chunk, name)[entries] for name in (*_NUMBERS, *_NAMES)}
     return JobChunk(
         **columns,
         offset=offset,
-        duration=chunk.duration[places],
+        duration=chunk.duration[task_indices],
         names=chunk.names,
         needs=needs,
         extra={key: column[entries] for key, column in chunk.extra.items()},
-        named=chunk.named,
+        name_keys=chunk.name_keys,
     )
 
 
-def by_arrival(chunk: JobChunk) -> JobChunk:
+def sort_by_arrival(chunk: JobChunk) -> JobChunk:
     """Return the same entries in order of arrival; equal arrivals keep their order."""
     if bool(np.all(np.diff(chunk.arrival) >= 0)):
         return chunk
     return take(chunk, np.argsort(chunk.arrival, kind="stable"))
 
 
-def _translation(names: Sequence[str], table: dict[str, int]) -> SmallInts:
+def _map_name_indices(names: Sequence[str], table: dict[str, int]) -> SmallInts:
     """Map a chunk's name indices to those of the merged table; the extra last element maps -1 to -1."""
-    way = np.full(len(names) + 1, -1, np.int32)
+    index_map = np.full(len(names) + 1, -1, np.int32)
     for index, name in enumerate(names):
-        way[index] = table.setdefault(name, len(table))
-    return way
+        index_map[index] = table.setdefault(name, len(table))
+    return index_map

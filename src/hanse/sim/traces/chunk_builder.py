@@ -27,7 +27,7 @@ AMOUNT_MAX: Final = 1 << 60
 EDGE_LOST: Final = "an edge of a DAG to a node that it does not have"
 
 
-class Row(msgspec.Struct):
+class TraceRow(msgspec.Struct):
     """One entry of a future chunk; units as in ``JobChunk``, arrival in the trace's own clock."""
 
     job: int
@@ -51,12 +51,12 @@ class Row(msgspec.Struct):
     """Keys of entries of the same DAG that must end first."""
 
 
-class Names:
+class NameTable:
     """Table of names and their numbers, the same for a whole trace."""
 
     def __init__(self, report: ReadReport) -> None:
         self._numbers: dict[str, int] = {}
-        self._frozen: tuple[str, ...] = ()
+        self._table: tuple[str, ...] = ()
         self._report = report
 
     def number(self, name: str) -> int:
@@ -74,32 +74,32 @@ class Names:
 
     def table(self) -> tuple[str, ...]:
         """Return all names so far; the same tuple as before if none was added."""
-        if len(self._frozen) != len(self._numbers):
-            self._frozen = tuple(self._numbers)
-        return self._frozen
+        if len(self._table) != len(self._numbers):
+            self._table = tuple(self._numbers)
+        return self._table
 
 
-class Builder:
+class ChunkBuilder:
     """Collector of rows for one chunk at a time."""
 
     def __init__(
         self,
         report: ReadReport,
         extra_kinds: dict[str, type] | None = None,
-        named: tuple[str, ...] = (),
+        name_keys: tuple[str, ...] = (),
         origin: int | None = None,
     ) -> None:
         self.report = report
-        self.names = Names(report)
+        self.names = NameTable(report)
         self.origin = origin
         """Time of the trace's own clock that counts as 0; the first row's time if none is given."""
-        self._kinds = extra_kinds or {}
-        self._named = named
-        self._latest = -1
+        self._extra_kinds = extra_kinds or {}
+        self._name_keys = name_keys
+        self._latest_arrival = -1
         self._reset()
 
     def _reset(self) -> None:
-        self._rows: list[Row] = []
+        self._rows: list[TraceRow] = []
         self._tasks = 0
         self._has_needs = False
 
@@ -108,32 +108,32 @@ class Builder:
         """Number of entries held now."""
         return len(self._rows)
 
-    def due(self, row: Row) -> bool:
+    def is_flush_due(self, row: TraceRow) -> bool:
         """True if ``flush`` is due before this row: the chunk is complete, and the row begins another DAG."""
         if len(self._rows) < JOBS_PER_CHUNK and self._tasks < TASKS_PER_CHUNK:
             return False
         same = row.parent is not None and row.parent == self._rows[-1].parent
         return not same or len(self._rows) >= JOBS_PER_CHUNK + DAG_ENTRIES_MAX or self._tasks >= DAG_TASKS_MAX
 
-    def add(self, line: int, row: Row) -> bool:
+    def add(self, line: int, row: TraceRow) -> bool:
         """Add a row; return False, with an entry in the report, if the row is unusable."""
         if self.origin is None:
             self.origin = row.arrival
         row.arrival -= self.origin
-        reason = self._fault(row)
+        reason = self._find_fault(row)
         if reason:
             self.report.bad_row(line, reason)
             return False
-        if row.arrival < self._latest:
+        if row.arrival < self._latest_arrival:
             self.report.disordered += 1
-        self._latest = row.arrival
+        self._latest_arrival = row.arrival
         self._rows.append(row)
         self._tasks += row.count
         self._has_needs = self._has_needs or bool(row.needs)
         return True
 
     @staticmethod
-    def _fault(row: Row) -> str:
+    def _find_fault(row: TraceRow) -> str:
         if row.count < 1:
             return "no tasks"
         if row.count > TASKS_PER_JOB_MAX:
@@ -153,21 +153,21 @@ class Builder:
         """Return everything held as a chunk, and empty the builder."""
         rows = self._rows
         counts = np.array([row.count for row in rows], np.int64)
-        given = np.array([value for row in rows for value in row.durations], np.int64)
-        if len(given) != self._tasks:
-            given = np.repeat(given, _repeats(rows, len(given)))
+        durations = np.array([value for row in rows for value in row.durations], np.int64)
+        if len(durations) != self._tasks:
+            durations = np.repeat(durations, _duration_repeats(rows, len(durations)))
         columns: dict[str, Any] = {}
         for names, kind in ((_LONG, np.int64), (_SHORT, np.int32)):
             columns |= {name: np.array([getattr(row, name) for row in rows], kind) for name in names}
         chunk = JobChunk(
             **columns,
             offset=np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]),
-            duration=given,
+            duration=durations,
             parent=np.array([row.job if row.parent is None else row.parent for row in rows], np.int64),
             names=self.names.table(),
             needs=self._needs() if self._has_needs else None,
             extra=self._extra(),
-            named=self._named,
+            name_keys=self._name_keys,
         )
         self.report.jobs += chunk.jobs
         self.report.tasks += chunk.tasks
@@ -177,19 +177,19 @@ class Builder:
     def _extra(self) -> dict[str, Column]:
         return {
             key: np.array([row.extra[place] for row in self._rows], kind)
-            for place, (key, kind) in enumerate(self._kinds.items())
+            for place, (key, kind) in enumerate(self._extra_kinds.items())
         }
 
     def _needs(self) -> tuple[Ints, Ints]:
         """Return the edges by entry. A key that several entries of a DAG share refers to all of them."""
-        places: dict[tuple[int | None, int], list[int]] = {}
+        entries: dict[tuple[int | None, int], list[int]] = {}
         for entry, row in enumerate(self._rows):
-            places.setdefault((row.parent, row.job if row.key is None else row.key), []).append(entry)
+            entries.setdefault((row.parent, row.job if row.key is None else row.key), []).append(entry)
         later: list[int] = []
         earlier: list[int] = []
         for entry, row in enumerate(self._rows):
             for key in row.needs:
-                found = places.get((row.parent, key))
+                found = entries.get((row.parent, key))
                 if found is None:
                     self.report.skip(EDGE_LOST)
                     continue
@@ -198,7 +198,7 @@ class Builder:
         return np.array(later, np.int64), np.array(earlier, np.int64)
 
 
-def _repeats(rows: Sequence[Row], given: int) -> Ints:
+def _duration_repeats(rows: Sequence[TraceRow], given: int) -> Ints:
     """Return how often each duration counts: a row's only one once per task, any other one once."""
     out = np.ones(given, np.int64)
     place = 0

@@ -26,7 +26,7 @@ class Distribution:
         self.least = 0
         self.most = 0
         self._exact = np.zeros(EXACT_BELOW, np.int64)
-        self._wide = np.zeros(_CLASSES, np.int64)
+        self._by_class = np.zeros(_CLASSES, np.int64)
 
     def add(self, values: Ints) -> None:
         """Add these values."""
@@ -42,7 +42,7 @@ class Distribution:
         big = values[~small]
         if len(big):
             place = (np.log(big / EXACT_BELOW) / math.log(GROWTH)).astype(np.int64)
-            self._wide += np.bincount(np.minimum(place, _CLASSES - 1), minlength=_CLASSES)
+            self._by_class += np.bincount(np.minimum(place, _CLASSES - 1), minlength=_CLASSES)
 
     @property
     def mean(self) -> float:
@@ -54,7 +54,7 @@ class Distribution:
         if not self.count:
             return 0.0
         rank = max(1, math.ceil(share / 100 * self.count))
-        heap = np.cumsum(np.concatenate([self._exact, self._wide]))
+        heap = np.cumsum(np.concatenate([self._exact, self._by_class]))
         place = int(np.searchsorted(heap, rank))
         if place < EXACT_BELOW:
             return float(place)
@@ -68,7 +68,7 @@ class Distribution:
         return out | {"max": self.most / unit}
 
 
-class Description:
+class TraceDescription:
     """Description that grows with every chunk and is read at the end."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Description:
         self._latest: int | None = None
         self._users: set[str] = set()
         self._sites: set[str] = set()
-        self._stated = {"cpu": 0, "memory": 0, "gpu": 0, "estimate": 0}
+        self._jobs_that_state = {"cpu": 0, "memory": 0, "gpu": 0, "estimate": 0}
 
     def add(self, chunk: JobChunk) -> None:
         """Add a chunk."""
@@ -101,8 +101,8 @@ class Description:
         work = np.add.reduceat(chunk.duration.astype(np.float64), chunk.offset[:-1])
         self._cpu_work += float(work @ chunk.cpu.astype(np.float64))
         self._gpu_work += float(work @ chunk.gpu.astype(np.float64))
-        for key in self._stated:
-            self._stated[key] += int(np.count_nonzero(getattr(chunk, key)))
+        for key in self._jobs_that_state:
+            self._jobs_that_state[key] += int(np.count_nonzero(getattr(chunk, key)))
         self._users.update(chunk.name(index) for index in np.unique(chunk.user).tolist() if index >= 0)
         self._sites.update(chunk.name(index) for index in np.unique(chunk.site).tolist() if index >= 0)
         self.edges += 0 if chunk.needs is None else len(chunk.needs[0])
@@ -135,14 +135,14 @@ class Description:
             "tasks_per_job": self.tasks_per_job.summary(),
             "task_seconds": self.duration.summary(SECOND),
             "interarrival_seconds": self.gap.summary(SECOND),
-            "jobs_that_state": dict(self._stated),
+            "jobs_that_state": dict(self._jobs_that_state),
             "users": len(self._users),
             "sites": len(self._sites),
             "dag_edges": self.edges,
         }
 
 
-def figure(value: float | None) -> str:
+def format_figure(value: float | None) -> str:
     """Format a number for a person: at most six significant digits."""
     if value is None:
         return "-"

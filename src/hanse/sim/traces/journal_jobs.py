@@ -33,7 +33,7 @@ from hanse.model.messages import (
     ReplicaUpdate,
     TaskUpdates,
 )
-from hanse.sim.traces.chunk_builder import Names, Row
+from hanse.sim.traces.chunk_builder import NameTable, TraceRow
 from hanse.sim.traces.read_report import ReadReport
 
 GROUP_BITS: Final = 10
@@ -57,172 +57,176 @@ _UNTIMED: Final = -1
 _IDLE: Final = -2
 
 
-class Times(msgspec.Struct, frozen=True):
+class ClockShift(msgspec.Struct, frozen=True):
     """Shift from a broker's own clock to the clock shared by all brokers: ``instant + shift``."""
 
     shift: int = 0
 
 
-class _Live(msgspec.Struct):
+class _LiveJob(msgspec.Struct):
     """Job that has not ended."""
 
     spec: JobSpec
     arrival: int
     attempts: dict[int, list[int]] = {}
     """Task -> its latest attempt, time of its start (-1: unknown), its run time (-1: unknown)."""
-    ran: dict[int, int] = {}
+    run_times: dict[int, int] = {}
     """Terminal task -> its run time, ``_UNTIMED`` or ``_IDLE``."""
 
 
-class _Pending(msgspec.Struct):
+class _PendingSubmission(msgspec.Struct):
     """Submission without a reply."""
 
     spec: JobSpec
     arrival: int
 
 
-class Past:
+class JournalJobs:
     """Collector of jobs: ``add_event`` takes events and effects, ``ready_rows`` returns rows."""
 
-    def __init__(self, report: ReadReport, names: Names) -> None:
+    def __init__(self, report: ReadReport, names: NameTable) -> None:
         self.report = report
         self.names = names
-        self._live: dict[JobId, _Live] = {}
-        self._kept: dict[JobId, _Live] = {}
+        self._live: dict[JobId, _LiveJob] = {}
+        self._copies: dict[JobId, _LiveJob] = {}
         """Copies at standbys of jobs that no broker has reported as its own."""
         self._arrivals: list[tuple[int, JobId]] = []
         """Heap of all live jobs, and of some that have ended."""
-        self._pending: dict[tuple[str, str, int], _Pending] = {}
+        self._pending: dict[tuple[str, str, int], _PendingSubmission] = {}
         """Submissions by broker, client and request."""
-        self._same: dict[tuple[str, str], tuple[str, str, int]] = {}
+        self._latest_requests: dict[tuple[str, str], tuple[str, str, int]] = {}
         """Broker and client id -> the latest request with that id."""
-        self._held: list[tuple[int, int, list[Row]]] = []
+        self._held_rows: list[tuple[int, int, list[TraceRow]]] = []
         """Heap of the rows of ended jobs: arrival, job, rows."""
         self._held_tasks = 0
-        self._ended: dict[JobId, None] = {}
-        self._bodies: dict[type, Callable[[int, Any], None]] = {
-            TaskUpdates: self._news,
-            OwnershipReply: self._estate,
-            ReplicateJobs: self._replicated,
-            ReplicaUpdate: self._progress,
+        self._ended_jobs: dict[JobId, None] = {}
+        self._message_handlers: dict[type, Callable[[int, Any], None]] = {
+            TaskUpdates: self._on_task_updates,
+            OwnershipReply: self._on_ownership_reply,
+            ReplicateJobs: self._on_replicate_jobs,
+            ReplicaUpdate: self._on_replica_update,
         }
 
-    def begin(self, state: BrokerState, times: Times) -> None:
+    def add_state(self, state: BrokerState, clock_shift: ClockShift) -> None:
         """Add the first state of a broker: its own jobs and its copies of other brokers' jobs."""
         for record in state.jobs.values():
-            if record.id not in self._live and record.id not in self._ended:
-                self._begin(record.id, record.spec, record.accepted_at + times.shift)
-        for ward in state.standby_shards.values():
-            for replica in ward.jobs.values():
-                self._keep(replica, ward.accepted_at[replica.job] + times.shift)
+            if record.id not in self._live and record.id not in self._ended_jobs:
+                self._start_job(record.id, record.spec, record.accepted_at + clock_shift.shift)
+        for standby_shard in state.standby_shards.values():
+            for replica in standby_shard.jobs.values():
+                self._add_copy(replica, standby_shard.accepted_at[replica.job] + clock_shift.shift)
 
-    def take(self, broker: str, event: Event, effects: list[Effect], times: Times) -> None:
+    def add_event(self, broker: str, event: Event, effects: list[Effect], clock_shift: ClockShift) -> None:
         """Add one event and its effects."""
-        now = event.at + times.shift
+        now = event.at + clock_shift.shift
         if isinstance(event, MessageReceived):
-            told = self._bodies.get(type(event.envelope.body))
-            if told is not None:
-                told(now, event.envelope.body)
+            handler = self._message_handlers.get(type(event.envelope.body))
+            if handler is not None:
+                handler(now, event.envelope.body)
         elif isinstance(event, JobSubmitted):
-            self._submitted(broker, event, now)
+            self._on_submitted(broker, event, now)
         for effect in effects:
             if isinstance(effect, TaskSettled):
-                self._settled(effect)
+                self._on_task_settled(effect)
             elif isinstance(effect, TasksSettled):
-                for one in effect.each():
-                    self._settled(one)
+                for settled in effect.expand():
+                    self._on_task_settled(settled)
             elif isinstance(effect, JobSettled):
-                self._over(effect)
+                self._on_job_settled(effect)
             elif isinstance(effect, JobAccepted | RequestRejected):
                 pending = self._forget((broker, effect.client, effect.request))
-                if pending is not None and isinstance(effect, JobAccepted) and effect.job not in self._ended:
-                    self._begin(effect.job, pending.spec, pending.arrival)
+                if (
+                    pending is not None
+                    and isinstance(effect, JobAccepted)
+                    and effect.job not in self._ended_jobs
+                ):
+                    self._start_job(effect.job, pending.spec, pending.arrival)
 
-    def ready(self) -> Iterator[Row]:
+    def ready_rows(self) -> Iterator[TraceRow]:
         """Yield rows of ended jobs that no earlier job holds back any more."""
         arrivals = self._arrivals
-        while self._held:
+        while self._held_rows:
             while arrivals and arrivals[0][1] not in self._live:
                 heappop(arrivals)
-            if arrivals and arrivals[0][0] < self._held[0][0] and self._held_tasks <= HELD_TASKS_MAX:
+            if arrivals and arrivals[0][0] < self._held_rows[0][0] and self._held_tasks <= HELD_TASKS_MAX:
                 return
-            yield from self._released()
+            yield from self._release_first()
 
-    def rest(self) -> Iterator[Row]:
+    def remaining_rows(self) -> Iterator[TraceRow]:
         """Yield all rows that are left at the end, and count jobs that have not ended."""
         self.report.skip(NOT_ENDED, len(self._live))
         self._live.clear()
-        while self._held:
-            yield from self._released()
+        while self._held_rows:
+            yield from self._release_first()
 
-    def _released(self) -> list[Row]:
-        rows = heappop(self._held)[2]
+    def _release_first(self) -> list[TraceRow]:
+        rows = heappop(self._held_rows)[2]
         self._held_tasks -= sum(row.count for row in rows)
         return rows
 
     # --- submissions ----------------------------------------------------------------------------------------
 
-    def _submitted(self, broker: str, event: JobSubmitted, now: int) -> None:
+    def _on_submitted(self, broker: str, event: JobSubmitted, now: int) -> None:
         key, name = (broker, event.client, event.request), (broker, event.spec.client_id)
         arrival = now
         if event.spec.client_id:
-            earlier = self._pending.pop(self._same.get(name, key), None)
+            earlier = self._pending.pop(self._latest_requests.get(name, key), None)
             if earlier is not None:  # a repetition before the reply; the reply goes to the latest request
                 arrival = earlier.arrival
-            self._same[name] = key
-        self._pending[key] = _Pending(event.spec, arrival)
+            self._latest_requests[name] = key
+        self._pending[key] = _PendingSubmission(event.spec, arrival)
         if len(self._pending) > PENDING_MAX:
             self._forget(next(iter(self._pending)))
 
-    def _forget(self, key: tuple[str, str, int]) -> _Pending | None:
+    def _forget(self, key: tuple[str, str, int]) -> _PendingSubmission | None:
         pending = self._pending.pop(key, None)
         if pending is not None and pending.spec.client_id:
-            self._same.pop((key[0], pending.spec.client_id), None)
+            self._latest_requests.pop((key[0], pending.spec.client_id), None)
         return pending
 
-    def _begin(self, job: JobId, spec: JobSpec, arrival: int) -> None:
-        self._kept.pop(job, None)
-        self._live[job] = _Live(spec, arrival)
+    def _start_job(self, job: JobId, spec: JobSpec, arrival: int) -> None:
+        self._copies.pop(job, None)
+        self._live[job] = _LiveJob(spec, arrival)
         heappush(self._arrivals, (arrival, job))
 
-    def _replicated(self, now: int, message: ReplicateJobs) -> None:
+    def _on_replicate_jobs(self, now: int, message: ReplicateJobs) -> None:
         for replica in message.jobs:
-            self._keep(replica, now - replica.age)
+            self._add_copy(replica, now - replica.age)
 
-    def _keep(self, replica: Replica, arrival: int) -> None:
-        if replica.job not in self._live and replica.job not in self._ended:
-            self._kept.setdefault(replica.job, _Live(replica.spec, arrival))
+    def _add_copy(self, replica: Replica, arrival: int) -> None:
+        if replica.job not in self._live and replica.job not in self._ended_jobs:
+            self._copies.setdefault(replica.job, _LiveJob(replica.spec, arrival))
 
-    def _progress(self, _: int, message: ReplicaUpdate) -> None:
+    def _on_replica_update(self, _: int, message: ReplicaUpdate) -> None:
         for job in message.forget:
-            self._kept.pop(job, None)
+            self._copies.pop(job, None)
 
-    def _known(self, job: JobId) -> _Live | None:
-        return self._live.get(job) or self._kept.get(job)
+    def _find_job(self, job: JobId) -> _LiveJob | None:
+        return self._live.get(job) or self._copies.get(job)
 
     # --- reports of attempts --------------------------------------------------------------------------------
 
-    def _news(self, now: int, news: TaskUpdates) -> None:
-        for task, attempt, _ in news.started:
-            entry = self._attempt(task, attempt)
+    def _on_task_updates(self, now: int, updates: TaskUpdates) -> None:
+        for task, attempt, _ in updates.started:
+            entry = self._find_attempt(task, attempt)
             if entry is not None and entry[1] < 0:
                 entry[1] = now
-        self._ends(now, news.ended)
+        self._on_attempt_ends(now, updates.ended)
 
-    def _estate(self, now: int, answer: OwnershipReply) -> None:
-        self._ends(now, answer.ended)
+    def _on_ownership_reply(self, now: int, reply: OwnershipReply) -> None:
+        self._on_attempt_ends(now, reply.ended)
 
-    def _ends(self, now: int, ends: tuple[AttemptEnd, ...]) -> None:
+    def _on_attempt_ends(self, now: int, ends: tuple[AttemptEnd, ...]) -> None:
         for end in ends:
-            entry = self._attempt(end.task, end.attempt)
+            entry = self._find_attempt(end.task, end.attempt)
             if entry is None or entry[2] >= 0:
                 continue  # an unknown task, or a repeated report: messages may come twice
             measured = end.usage.run_time if end.usage is not None else 0
             entry[2] = measured or (now - entry[1] if entry[1] >= 0 else _UNTIMED)
 
-    def _attempt(self, task: TaskId, attempt: int) -> list[int] | None:
+    def _find_attempt(self, task: TaskId, attempt: int) -> list[int] | None:
         """Return the entry of a known job's attempt, unless a later one is known."""
-        job = self._known(job_of(task))
+        job = self._find_job(job_of(task))
         if job is None:
             return None
         entry = job.attempts.get(index_of(task))
@@ -232,39 +236,39 @@ class Past:
 
     # --- ends ----------------------------------------------------------------------------------------------
 
-    def _settled(self, effect: TaskSettled) -> None:
-        job, index = self._known(job_of(effect.task)), index_of(effect.task)
+    def _on_task_settled(self, effect: TaskSettled) -> None:
+        job, index = self._find_job(job_of(effect.task)), index_of(effect.task)
         if job is None:
             return
         if not effect.attempt:
-            job.ran.setdefault(index, _IDLE)
+            job.run_times.setdefault(index, _IDLE)
             return
         entry = job.attempts.get(index)
         known = entry is not None and entry[0] == effect.attempt
-        ran = entry[2] if entry is not None and known else _UNTIMED
-        job.ran[index] = max(ran, job.ran.get(index, _UNTIMED))
+        run_time = entry[2] if entry is not None and known else _UNTIMED
+        job.run_times[index] = max(run_time, job.run_times.get(index, _UNTIMED))
 
-    def _over(self, effect: JobSettled) -> None:
-        if effect.job in self._ended:
+    def _on_job_settled(self, effect: JobSettled) -> None:
+        if effect.job in self._ended_jobs:
             return
-        self._ended[effect.job] = None
-        if len(self._ended) > ENDED_MAX:
-            del self._ended[next(iter(self._ended))]
-        job = self._known(effect.job)
+        self._ended_jobs[effect.job] = None
+        if len(self._ended_jobs) > ENDED_MAX:
+            del self._ended_jobs[next(iter(self._ended_jobs))]
+        job = self._find_job(effect.job)
         self._live.pop(effect.job, None)
-        self._kept.pop(effect.job, None)
+        self._copies.pop(effect.job, None)
         if job is None:
             self.report.skip(UNKNOWN)
             return
         rows = self._rows(effect.job, job, str(effect.outcome))
         if rows:
-            heappush(self._held, (job.arrival, effect.job, rows))
+            heappush(self._held_rows, (job.arrival, effect.job, rows))
             self._held_tasks += sum(row.count for row in rows)
 
-    def _rows(self, number: JobId, job: _Live, outcome: str) -> list[Row]:
+    def _rows(self, number: JobId, job: _LiveJob, outcome: str) -> list[TraceRow]:
         spec = job.spec
-        if all(ran < 0 for ran in job.ran.values()):
-            self.report.skip(NEVER_TIMED if _UNTIMED in job.ran.values() else NEVER_RAN)
+        if all(run_time < 0 for run_time in job.run_times.values()):
+            self.report.skip(NEVER_TIMED if _UNTIMED in job.run_times.values() else NEVER_RAN)
             return []
         self.report.skip(AFTER_DROPPED, bool(spec.after))
         extra = (
@@ -272,16 +276,16 @@ class Past:
         )  # fmt: skip
         user, name = self.names.number(spec.tenant), self.names.number(spec.name)
         several = len(spec.groups) > 1
-        places = {group.name: place for place, group in enumerate(spec.groups)}
+        positions = {group.name: position for position, group in enumerate(spec.groups)}
         rows, first = [], 0
-        for place, group in enumerate(spec.groups):
+        for position, group in enumerate(spec.groups):
             durations = self._durations(job, range(first, first + group.count))
             first += group.count
             if not durations:
                 continue
             rows.append(
-                Row(
-                    job=number << GROUP_BITS | place if several else number,
+                TraceRow(
+                    job=number << GROUP_BITS | position if several else number,
                     arrival=job.arrival,
                     durations=durations,
                     count=len(durations),
@@ -293,14 +297,14 @@ class Past:
                     group=name,
                     parent=number,
                     extra=extra,
-                    key=place,
-                    needs=tuple(places[need] for need in group.needs),
+                    key=position,
+                    needs=tuple(positions[need] for need in group.needs),
                 )
             )
         return rows
 
-    def _durations(self, job: _Live, tasks: range) -> list[int]:
-        ran = [job.ran.get(index, _UNTIMED) for index in tasks]
-        self.report.skip(TASK_NEVER_RAN, ran.count(_IDLE))
-        self.report.skip(TASK_UNTIMED, ran.count(_UNTIMED))
-        return [time for time in ran if time >= 0]
+    def _durations(self, job: _LiveJob, tasks: range) -> list[int]:
+        run_times = [job.run_times.get(index, _UNTIMED) for index in tasks]
+        self.report.skip(TASK_NEVER_RAN, run_times.count(_IDLE))
+        self.report.skip(TASK_UNTIMED, run_times.count(_UNTIMED))
+        return [time for time in run_times if time >= 0]

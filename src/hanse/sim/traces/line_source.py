@@ -24,16 +24,16 @@ STDIN: Final = "-"
 CUT_SHORT: Final = "cut off where the compressed stream ends early"
 
 
-class Source:
+class TraceSource:
     """Bytes of one trace. A file can be read several times, standard input once."""
 
     def __init__(self, path: str | Path) -> None:
         self.name = str(path)
         self.is_stdin = self.name == STDIN
-        self.taken = 0
+        self.bytes_read = 0
         """Bytes of the (compressed) file read so far in this pass."""
         self._input: BinaryIO | None = sys.stdin.buffer if self.is_stdin else None
-        self._kept = b""
+        self._first_block = b""
         self.size = 0
         if not self.is_stdin:
             self.path = Path(path)
@@ -45,12 +45,12 @@ class Source:
             self.size = self.path.stat().st_size
         self.raw_head = self._first_bytes()
         self.is_gzip = self.raw_head.startswith(GZIP_MAGIC)
-        self.head = self._head()
+        self.head = self._read_head()
 
     def blocks(self, report: ReadReport) -> Iterator[bytes]:
         """Return the decompressed bytes in blocks. A truncated stream gives a note, not an error."""
         raw = self._raw_blocks()
-        return _unzipped(raw, report) if self.is_gzip else raw
+        return _decompress(raw, report) if self.is_gzip else raw
 
     def lines(self, report: ReadReport) -> Iterator[tuple[int, bytes]]:
         """Yield ``(line number from 1, line without its end)``, blank lines included."""
@@ -79,43 +79,43 @@ class Source:
     @property
     def fraction(self) -> float | None:
         """Progress of this pass, from 0 to 1; None if the size is unknown."""
-        return self.taken / self.size if self.size else None
+        return self.bytes_read / self.size if self.size else None
 
     def _first_bytes(self) -> bytes:
         if self._input is not None:
-            self._kept = self._input.read(HEAD_BYTES)
-            return self._kept
+            self._first_block = self._input.read(HEAD_BYTES)
+            return self._first_block
         with self.path.open("rb") as file:
             return file.read(HEAD_BYTES)
 
-    def _head(self) -> bytes:
+    def _read_head(self) -> bytes:
         if not self.is_gzip:
             return self.raw_head
         head = b""
-        for block in _unzipped(iter([self.raw_head]), ReadReport()):
+        for block in _decompress(iter([self.raw_head]), ReadReport()):
             head += block
             if len(head) >= HEAD_BYTES:
                 break
         return head[:HEAD_BYTES]
 
     def _raw_blocks(self) -> Iterator[bytes]:
-        self.taken = 0
+        self.bytes_read = 0
         if self._input is not None:
-            if not self._kept and self.raw_head:
+            if not self._first_block and self.raw_head:
                 raise TraceError("standard input can be read once only: save it to a file first")
-            block, self._kept = self._kept, b""
+            block, self._first_block = self._first_block, b""
             while block:
-                self.taken += len(block)
+                self.bytes_read += len(block)
                 yield block
                 block = self._input.read(BLOCK_BYTES)
             return
         with self.path.open("rb") as file:
             while block := file.read(BLOCK_BYTES):
-                self.taken += len(block)
+                self.bytes_read += len(block)
                 yield block
 
 
-def _unzipped(raw: Iterator[bytes], report: ReadReport) -> Iterator[bytes]:
+def _decompress(raw: Iterator[bytes], report: ReadReport) -> Iterator[bytes]:
     """Yield the content of a gzip stream of one or more members; data after damage is dropped, noted."""
     member, begun, done = zlib.decompressobj(GZIP_WINDOW), False, 0
     try:

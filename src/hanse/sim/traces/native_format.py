@@ -14,12 +14,20 @@ from typing import Any, Final
 import msgspec
 
 from hanse.sim.traces.chunk import JobChunk
-from hanse.sim.traces.chunk_builder import Builder, Names, Row
-from hanse.sim.traces.csv_with_header import dict_rows
-from hanse.sim.traces.parquet import parquet_file, parquet_rows
-from hanse.sim.traces.reader import Format, Parsed, Refused, TraceReader, collect, finite, whole
+from hanse.sim.traces.chunk_builder import ChunkBuilder, NameTable, TraceRow
+from hanse.sim.traces.csv_with_header import read_rows
+from hanse.sim.traces.parquet import open_parquet, read_parquet_rows
+from hanse.sim.traces.reader import (
+    ParsedRow,
+    RejectedRow,
+    TraceFormat,
+    TraceReader,
+    build_chunks,
+    parse_finite,
+    parse_integer,
+)
 
-MARK: Final = "hanse-trace"
+FORMAT_MARK: Final = "hanse-trace"
 VERSION: Final = "1"
 EXTRA_PREFIX: Final = "extra."
 KINDS: Final[dict[str, type]] = {"int": int, "float": float, "name": int}
@@ -30,7 +38,7 @@ NAMES: Final = ("user", "group", "site")
 COLUMNS: Final = ("job", "arrival_us", "tasks", "duration_us", *NUMBERS.values(), *NAMES, "parent", "needs")
 
 
-class _Layout(msgspec.Struct, frozen=True):
+class _ExtraColumns(msgspec.Struct, frozen=True):
     """Extra columns of a file."""
 
     columns: tuple[str, ...]
@@ -43,26 +51,26 @@ class _Layout(msgspec.Struct, frozen=True):
         return {key: KINDS[kind] for key, kind in zip(self.keys, self.kinds, strict=True)}
 
     @property
-    def named(self) -> tuple[str, ...]:
+    def name_keys(self) -> tuple[str, ...]:
         """Keys whose values are names."""
         return tuple(key for key, kind in zip(self.keys, self.kinds, strict=True) if kind == "name")
 
 
-def _layout(columns: Sequence[str]) -> _Layout:
+def _find_extra_columns(columns: Sequence[str]) -> _ExtraColumns:
     found = []
     for column in columns:
         key, _, kind = column.removeprefix(EXTRA_PREFIX).rpartition(":")
         if column.startswith(EXTRA_PREFIX) and key and kind in KINDS:
             found.append((column, key, kind))
-    return _Layout(
+    return _ExtraColumns(
         tuple(row[0] for row in found), tuple(row[1] for row in found), tuple(row[2] for row in found)
     )
 
 
-def _wholes(value: Any) -> list[int] | None:
+def _parse_integers(value: Any) -> list[int] | None:
     """Return the integers of a list or of text separated by blanks; None if one is not an integer."""
     parts = value if isinstance(value, list) else ("" if value is None else str(value)).split()
-    numbers = [whole(part) for part in parts]
+    numbers = [parse_integer(part) for part in parts]
     return (
         None
         if any(number is None for number in numbers)
@@ -71,17 +79,17 @@ def _wholes(value: Any) -> list[int] | None:
 
 
 class _Parser:
-    def __init__(self, layout: _Layout, names: Names) -> None:
+    def __init__(self, layout: _ExtraColumns, names: NameTable) -> None:
         self.layout = layout
         self.names = names
 
-    def parse(self, number: int, values: dict[str, Any]) -> Parsed:
+    def parse(self, number: int, values: dict[str, Any]) -> ParsedRow:
         """Parse one row; ``number`` counts from 0."""
-        arrival, durations = whole(values["arrival_us"]), _wholes(values["duration_us"])
+        arrival, durations = parse_integer(values["arrival_us"]), _parse_integers(values["duration_us"])
         if arrival is None:
-            return Refused("no whole number in arrival_us", str(values["arrival_us"]))
+            return RejectedRow("no whole number in arrival_us", str(values["arrival_us"]))
         if not durations:
-            return Refused("no whole numbers in duration_us", str(values["duration_us"]))
+            return RejectedRow("no whole numbers in duration_us", str(values["duration_us"]))
         given: dict[str, int | None] = {
             "job": number,
             "tasks": len(durations),
@@ -91,20 +99,20 @@ class _Parser:
         for column in tuple(given):
             value = values.get(column)
             if value not in (None, ""):
-                given[column] = whole(value)
+                given[column] = parse_integer(value)
                 if given[column] is None:
-                    return Refused(f"no whole number in {column}", str(value))
-        count, needs = given["tasks"], _wholes(values.get("needs"))
+                    return RejectedRow(f"no whole number in {column}", str(value))
+        count, needs = given["tasks"], _parse_integers(values.get("needs"))
         if count != len(durations) and len(durations) != 1:
-            return Refused(
+            return RejectedRow(
                 "the number of tasks is not the number of durations", f"{count} and {len(durations)}"
             )
         if needs is None:
-            return Refused("no whole numbers in needs", str(values.get("needs")))
+            return RejectedRow("no whole numbers in needs", str(values.get("needs")))
         extra = self._extra(values)
-        if isinstance(extra, Refused):
+        if isinstance(extra, RejectedRow):
             return extra
-        return Row(
+        return TraceRow(
             job=given["job"] or 0,
             arrival=arrival,
             durations=durations,
@@ -116,7 +124,7 @@ class _Parser:
             **{field: self.names.number(str(values.get(field) or "")) for field in NAMES},
         )
 
-    def _extra(self, values: dict[str, Any]) -> tuple[float, ...] | Refused:
+    def _extra(self, values: dict[str, Any]) -> tuple[float, ...] | RejectedRow:
         out: list[float] = []
         for column, kind in zip(self.layout.columns, self.layout.kinds, strict=True):
             value = values.get(column)
@@ -126,56 +134,56 @@ class _Parser:
             if value in (None, "") or (isinstance(value, float) and math.isnan(value)):
                 out.append(-1 if kind == "int" else float("nan"))
                 continue
-            number = whole(value) if kind == "int" else finite(value)
+            number = parse_integer(value) if kind == "int" else parse_finite(value)
             if number is None:
-                return Refused(f"no number in {column}", str(value))
+                return RejectedRow(f"no number in {column}", str(value))
             out.append(number)
         return tuple(out)
 
 
-def _apply(reader: TraceReader, marks: dict[str, str]) -> None:
-    reader.nodes_hint = whole(marks.get("nodes") or None)
+def _apply_marks(reader: TraceReader, marks: dict[str, str]) -> None:
+    reader.nodes_hint = parse_integer(marks.get("nodes") or None)
     reader.has_durations = marks.get("durations", "yes") != "no"
-    reader.unix_start = whole(marks.get("unix_start") or None)
+    reader.unix_start = parse_integer(marks.get("unix_start") or None)
 
 
 def _csv_prepare(reader: TraceReader) -> None:
     first = reader.head.lines[0].lstrip("\ufeff") if reader.head.lines else ""
     words = first.lstrip("# ").split() if first.startswith("#") else []
-    _apply(reader, dict(word.split("=", 1) for word in words if "=" in word))
+    _apply_marks(reader, dict(word.split("=", 1) for word in words if "=" in word))
 
 
 def _csv_chunks(reader: TraceReader) -> Iterator[JobChunk]:
-    layout = _layout(reader.head.header)
-    builder = Builder(reader.report, layout.types, layout.named, origin=0)
+    layout = _find_extra_columns(reader.head.header)
+    builder = ChunkBuilder(reader.report, layout.types, layout.name_keys, origin=0)
     parser = _Parser(layout, builder.names)
 
-    def rows() -> Iterator[tuple[int, Parsed]]:
-        for number, (line, fields) in enumerate(dict_rows(reader, reader.report)):
-            yield line, (fields if isinstance(fields, Refused) else parser.parse(number, fields))
+    def rows() -> Iterator[tuple[int, ParsedRow]]:
+        for number, (line, fields) in enumerate(read_rows(reader, reader.report)):
+            yield line, (fields if isinstance(fields, RejectedRow) else parser.parse(number, fields))
 
-    return collect(reader, builder, rows())
+    return build_chunks(reader, builder, rows())
 
 
 def _parquet_prepare(reader: TraceReader) -> None:
-    with parquet_file(reader.source.path) as file:
+    with open_parquet(reader.source.path) as file:
         reader.rows_total = file.metadata.num_rows
         stored = file.schema_arrow.metadata or {}
-        _apply(
+        _apply_marks(
             reader,
             {key.decode(): value.decode() for key, value in stored.items() if not key.startswith(b"ARROW")},
         )
 
 
 def _parquet_chunks(reader: TraceReader) -> Iterator[JobChunk]:
-    layout = _layout(reader.head.columns)
-    builder = Builder(reader.report, layout.types, layout.named, origin=0)
+    layout = _find_extra_columns(reader.head.columns)
+    builder = ChunkBuilder(reader.report, layout.types, layout.name_keys, origin=0)
     parser = _Parser(layout, builder.names)
-    rows = parquet_rows(reader.source.path, [*COLUMNS, *layout.columns], reader.report)
-    return collect(reader, builder, ((line, parser.parse(line - 1, values)) for line, values in rows))
+    rows = read_parquet_rows(reader.source.path, [*COLUMNS, *layout.columns], reader.report)
+    return build_chunks(reader, builder, ((line, parser.parse(line - 1, values)) for line, values in rows))
 
 
-OWN_CSV = Format(
+NATIVE_CSV = TraceFormat(
     "csv",
     f"native CSV; by its columns {', '.join(REQUIRED)}",
     lambda head: not head.is_parquet and set(REQUIRED) <= set(head.header),
@@ -183,7 +191,7 @@ OWN_CSV = Format(
     _csv_prepare,
     REQUIRED,
 )
-OWN_PARQUET = Format(
+NATIVE_PARQUET = TraceFormat(
     "parquet",
     f"native Parquet; by its columns {', '.join(REQUIRED)}",
     lambda head: set(REQUIRED) <= set(head.columns),

@@ -12,7 +12,7 @@ BATCH_ROWS: Final = 512
 """Rows converted to Python values at a time."""
 
 
-def arrow(module: str = "pyarrow") -> Any:
+def import_arrow(module: str = "pyarrow") -> Any:
     """Import the module, or raise an error that says how to get it."""
     try:
         return importlib.import_module(module)
@@ -22,19 +22,21 @@ def arrow(module: str = "pyarrow") -> Any:
         ) from error
 
 
-def parquet_file(path: Path) -> Any:
+def open_parquet(path: Path) -> Any:
     """Open a Parquet file."""
-    parquet, base = arrow("pyarrow.parquet"), arrow()
+    parquet, base = import_arrow("pyarrow.parquet"), import_arrow()
     try:
         return parquet.ParquetFile(path)
     except (base.ArrowException, OSError) as error:
         raise TraceError(f"{path} is not a whole Parquet file ({error}): fetch it again") from error
 
 
-def parquet_rows(path: Path, columns: list[str], report: ReadReport) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_parquet_rows(
+    path: Path, columns: list[str], report: ReadReport
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield ``(row number from 1, values by column)``; absent columns are None. Damage ends the rows with a
     note."""
-    file, base = parquet_file(path), arrow()
+    file, base = open_parquet(path), import_arrow()
     with file:
         present = [name for name in columns if name in file.schema_arrow.names]
         absent: dict[str, Any] = {name: None for name in columns if name not in present}
@@ -50,11 +52,11 @@ def parquet_rows(path: Path, columns: list[str], report: ReadReport) -> Iterator
             report.note(f"the Parquet file is damaged after row {number:,} ({error}): the rest is not read")
 
 
-def smallest(path: Path, column: str) -> int | None:
+def find_smallest(path: Path, column: str) -> int | None:
     """Return the least value of a column, read in batches."""
-    compute = arrow("pyarrow.compute")
+    compute = import_arrow("pyarrow.compute")
     least: int | None = None
-    with parquet_file(path) as file:
+    with open_parquet(path) as file:
         for batch in file.iter_batches(batch_size=1 << 16, columns=[column]):
             value = compute.min(batch.column(0)).as_py()
             if value is not None and (least is None or value < least):

@@ -8,14 +8,14 @@ import msgspec
 GIB: Final = 1 << 30
 
 
-class Processors(StrEnum):
+class ProcessorRule(StrEnum):
     """Rule for the size of an SWF job. If the chosen field is absent, the other one counts."""
 
     REQUESTED = "requested"
     ALLOCATED = "allocated"
 
 
-class Estimates(StrEnum):
+class EstimateRule(StrEnum):
     """Rule for the estimate of an SWF job."""
 
     REQUESTED = "requested"
@@ -24,7 +24,7 @@ class Estimates(StrEnum):
     """Larger of requested and real time: needed by backfilling that never kills."""
 
 
-class Cancelled(StrEnum):
+class CancelledRule(StrEnum):
     """Rule for SWF jobs with status 5 (cancelled)."""
 
     RAN = "ran"
@@ -43,16 +43,16 @@ class TimeUnit(StrEnum):
     HOURS = "hours"
 
 
-class ReadRules(msgspec.Struct, frozen=True, kw_only=True):
+class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options for reading traces that can be read in several ways."""
 
     truncate_seconds: bool = False
     """``.tr``: truncate durations to whole seconds, as the authors of the simulators of that family do."""
-    processors: Processors = Processors.REQUESTED
-    estimates: Estimates = Estimates.REQUESTED
+    processors: ProcessorRule = ProcessorRule.REQUESTED
+    estimates: EstimateRule = EstimateRule.REQUESTED
     kill_at_estimate: bool = False
     """SWF: limit a job's run time to the requested time, if there is one."""
-    cancelled: Cancelled = Cancelled.RAN
+    cancelled: CancelledRule = CancelledRule.RAN
     skip_zero_runtime: bool = False
     """SWF: leave out jobs whose run time is 0."""
     time_unit: TimeUnit = TimeUnit.AUTO
@@ -62,4 +62,4 @@ class ReadRules(msgspec.Struct, frozen=True, kw_only=True):
     """Google: bytes of the largest machine; requests are shares of it."""
 
 
-DEFAULT_RULES: Final = ReadRules()
+DEFAULT_READ_OPTIONS: Final = ReadOptions()

@@ -12,33 +12,33 @@ from typing import Final
 import msgspec
 
 from hanse.sim.traces.chunk import SECOND, JobChunk
-from hanse.sim.traces.chunk_builder import Builder, Row
-from hanse.sim.traces.line_source import HEAD_BYTES, Source
-from hanse.sim.traces.parquet import parquet_file
-from hanse.sim.traces.read_options import ReadRules
+from hanse.sim.traces.chunk_builder import ChunkBuilder, TraceRow
+from hanse.sim.traces.line_source import HEAD_BYTES, TraceSource
+from hanse.sim.traces.parquet import open_parquet
+from hanse.sim.traces.read_options import ReadOptions
 from hanse.sim.traces.read_report import ReadReport, TraceError
 
 PARQUET_MAGIC: Final = b"PAR1"
 HEAD_LINES_MAX: Final = 200
 
 
-class Refused(msgspec.Struct, frozen=True):
+class RejectedRow(msgspec.Struct, frozen=True):
     """Bad row with its reason."""
 
     reason: str
     detail: str = ""
 
 
-class Skipped(msgspec.Struct, frozen=True):
+class SkippedRow(msgspec.Struct, frozen=True):
     """Good row that a rule leaves out."""
 
     rule: str
 
 
-Parsed = Row | Refused | Skipped
+ParsedRow = TraceRow | RejectedRow | SkippedRow
 
 
-class Head(msgspec.Struct, frozen=True):
+class FileHead(msgspec.Struct, frozen=True):
     """Beginning of a file, by which its format is recognised."""
 
     name: str
@@ -60,12 +60,12 @@ class Head(msgspec.Struct, frozen=True):
             self.columns if self.is_parquet else tuple(name.strip().strip('"') for name in first.split(","))
         )
 
-    def data(self, comment: str) -> list[str]:
+    def data_lines(self, comment: str) -> list[str]:
         """Return the lines that are neither blank nor comments."""
         return [line for line in self.lines if line.strip() and not line.lstrip().startswith(comment)]
 
 
-def head_of(source: Source) -> Head:
+def read_head(source: TraceSource) -> FileHead:
     """Return the beginning of a trace."""
     name = PurePath(source.name).name.lower().removesuffix(".gz")
     if source.head.startswith(PARQUET_MAGIC):
@@ -73,24 +73,24 @@ def head_of(source: Source) -> Head:
             raise TraceError(
                 f"{source.name}: Parquet is read from a plain file only: save or unpack it first"
             )
-        with parquet_file(source.path) as file:
+        with open_parquet(source.path) as file:
             stored = file.schema_arrow.metadata or {}
             marks = tuple(sorted(key.decode("utf-8", "replace") for key in stored))
-            return Head(name, (), tuple(file.schema_arrow.names), marks, is_parquet=True)
+            return FileHead(name, (), tuple(file.schema_arrow.names), marks, is_parquet=True)
     lines = source.head.decode("utf-8", "replace").splitlines()
     is_cut = max(len(source.raw_head), len(source.head)) >= HEAD_BYTES and not source.head.endswith(b"\n")
     if is_cut and len(lines) > 1:
         lines = lines[:-1]
-    return Head(name, tuple(lines[:HEAD_LINES_MAX]))
+    return FileHead(name, tuple(lines[:HEAD_LINES_MAX]))
 
 
-class Format(msgspec.Struct, frozen=True):
+class TraceFormat(msgspec.Struct, frozen=True):
     """One trace format."""
 
     name: str
-    about: str
+    description: str
     """One line for a person: the format and how it is recognised."""
-    recognise: Callable[[Head], bool]
+    recognise: Callable[[FileHead], bool]
     chunks: "Callable[[TraceReader], Iterator[JobChunk]]"
     prepare: "Callable[[TraceReader], None] | None" = None
     """Function that sets what is known before the first row: hints, header, presence of durations."""
@@ -141,11 +141,11 @@ class OpenTrace:
 class TraceReader(OpenTrace):
     """Trace in a file of a known format (or on standard input). A file may be iterated several times."""
 
-    def __init__(self, source: Source, form: Format, rules: ReadRules, head: Head) -> None:
+    def __init__(self, source: TraceSource, form: TraceFormat, options: ReadOptions, head: FileHead) -> None:
         super().__init__(source.name, form.name)
         self.source = source
         self.form = form
-        self.rules = rules
+        self.options = options
         self.head = head
         self.header: dict[str, str] = {}
         """Statements of the trace about itself (SWF's header comments)."""
@@ -162,17 +162,19 @@ class TraceReader(OpenTrace):
         return self.form.chunks(self)
 
 
-def collect(reader: OpenTrace, builder: Builder, rows: Iterable[tuple[int, Parsed]]) -> Iterator[JobChunk]:
+def build_chunks(
+    reader: OpenTrace, builder: ChunkBuilder, rows: Iterable[tuple[int, ParsedRow]]
+) -> Iterator[JobChunk]:
     """Yield chunks of parsed rows; rejected and skipped rows go into the report."""
     report = reader.report
     for line, row in rows:
         report.rows += 1
-        if isinstance(row, Refused):
+        if isinstance(row, RejectedRow):
             report.bad_row(line, row.reason, row.detail)
-        elif isinstance(row, Skipped):
+        elif isinstance(row, SkippedRow):
             report.skip(row.rule)
         else:
-            if builder.due(row):
+            if builder.is_flush_due(row):
                 reader.origin = builder.origin
                 yield builder.flush()
             builder.add(line, row)
@@ -181,7 +183,7 @@ def collect(reader: OpenTrace, builder: Builder, rows: Iterable[tuple[int, Parse
         yield builder.flush()
 
 
-def finite(text: str | bytes | float | None) -> float | None:
+def parse_finite(text: str | bytes | float | None) -> float | None:
     """Return a finite number, or None."""
     if text is None:
         return None
@@ -192,7 +194,7 @@ def finite(text: str | bytes | float | None) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def whole(text: str | bytes | float | None) -> int | None:
+def parse_integer(text: str | bytes | float | None) -> int | None:
     """Return an integer ("12", "12.0"), or None. Digits are parsed exactly, so numbers beyond 2**53
     survive."""
     if isinstance(text, (str, bytes)):
@@ -200,11 +202,11 @@ def whole(text: str | bytes | float | None) -> int | None:
             return int(text)
         except ValueError:
             pass
-    value = finite(text)
+    value = parse_finite(text)
     return int(value) if value is not None and value.is_integer() else None
 
 
-def micros(text: str | bytes | float | None, unit: int = SECOND) -> int | None:
+def parse_microseconds(text: str | bytes | float | None, unit: int = SECOND) -> int | None:
     """Return a time of at least 0 in microseconds, from a number of ``unit``, or None."""
-    value = finite(text)
+    value = parse_finite(text)
     return round(value * unit) if value is not None and value >= 0 else None

@@ -29,28 +29,28 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """Keep arrivals from ``begin`` until before ``end``; they then count from ``begin``."""
 
 
-def sample(chunks: Iterable[JobChunk], wish: Sampling) -> Iterator[JobChunk]:
+def sample(chunks: Iterable[JobChunk], sampling: Sampling) -> Iterator[JobChunk]:
     """Yield the chunks of the jobs that stay; empty ones are left out."""
-    seen, last = 0, None
+    dag_count, last = 0, None
     for chunk in chunks:
         if not chunk.jobs:
             continue
         # the running number of each entry's DAG; entries of one DAG are adjacent
         first = np.concatenate([[last is None or chunk.parent[0] != last], np.diff(chunk.parent) != 0])
-        number = seen + np.cumsum(first) - 1
-        seen, last = int(number[-1]) + 1, chunk.parent[-1]
-        kept = (chunk.arrival >= wish.begin) & (number % wish.every == 0)
-        if wish.end is not None:
-            kept &= chunk.arrival < wish.end
-        if wish.fraction < 1.0:
-            kept &= lottery(chunk.parent, wish.seed) < wish.fraction
+        number = dag_count + np.cumsum(first) - 1
+        dag_count, last = int(number[-1]) + 1, chunk.parent[-1]
+        kept = (chunk.arrival >= sampling.begin) & (number % sampling.every == 0)
+        if sampling.end is not None:
+            kept &= chunk.arrival < sampling.end
+        if sampling.fraction < 1.0:
+            kept &= draw_fractions(chunk.parent, sampling.seed) < sampling.fraction
         if not kept.any():
             continue
         thin = take(chunk, np.flatnonzero(kept))
-        yield msgspec.structs.replace(thin, arrival=thin.arrival - wish.begin)
+        yield msgspec.structs.replace(thin, arrival=thin.arrival - sampling.begin)
 
 
-def lottery(numbers: Ints, seed: int) -> "np.typing.NDArray[np.float64]":
+def draw_fractions(numbers: Ints, seed: int) -> "np.typing.NDArray[np.float64]":
     """Return a number in [0, 1) per number, by the finaliser of SplitMix64: the same on every computer."""
     with np.errstate(over="ignore"):
         state = numbers.astype(np.uint64) + np.uint64(seed % (1 << 64)) * _MIX_ADD + _MIX_ADD

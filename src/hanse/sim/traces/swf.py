@@ -10,9 +10,18 @@ from collections.abc import Iterator
 from typing import Final
 
 from hanse.sim.traces.chunk import SECOND, JobChunk
-from hanse.sim.traces.chunk_builder import Builder, Names, Row
-from hanse.sim.traces.read_options import Cancelled, Estimates, Processors, ReadRules
-from hanse.sim.traces.reader import Format, Head, Parsed, Refused, Skipped, TraceReader, collect, whole
+from hanse.sim.traces.chunk_builder import ChunkBuilder, NameTable, TraceRow
+from hanse.sim.traces.read_options import CancelledRule, EstimateRule, ProcessorRule, ReadOptions
+from hanse.sim.traces.reader import (
+    FileHead,
+    ParsedRow,
+    RejectedRow,
+    SkippedRow,
+    TraceFormat,
+    TraceReader,
+    build_chunks,
+    parse_integer,
+)
 
 COMMENT: Final = b";"
 FIELDS_MIN: Final = 17
@@ -32,12 +41,12 @@ EXTRA: Final[dict[str, type]] = {
 14, 17."""
 
 
-def _recognise(head: Head) -> bool:
+def _recognise(head: FileHead) -> bool:
     if head.name.endswith(".swf"):
         return True
-    rows = head.data(";")[:20]
+    rows = head.data_lines(";")[:20]
     return bool(rows) and all(
-        len(row.split()) in (17, 18) and whole(row.split()[0]) is not None for row in rows
+        len(row.split()) in (17, 18) and parse_integer(row.split()[0]) is not None for row in rows
     )
 
 
@@ -53,48 +62,48 @@ def _prepare(reader: TraceReader) -> None:
             elif key:
                 reader.header.setdefault(key, value.strip())
     for key in ("MaxProcs", "MaxNodes"):
-        stated = whole(reader.header.get(key, "").partition(" ")[0])
+        stated = parse_integer(reader.header.get(key, "").partition(" ")[0])
         if stated is not None and stated > 0 and reader.nodes_hint is None:
             reader.nodes_hint = stated
-    reader.unix_start = whole(reader.header.get("UnixStartTime"))
+    reader.unix_start = parse_integer(reader.header.get("UnixStartTime"))
 
 
 class _Parser:
     """Parser of one pass."""
 
-    def __init__(self, rules: ReadRules, names: Names, header: dict[str, str]) -> None:
-        self.rules = rules
+    def __init__(self, options: ReadOptions, names: NameTable, header: dict[str, str]) -> None:
+        self.options = options
         self.names = names
         self.sites = {
             key.partition(" ")[2]: name for key, name in header.items() if key.startswith("Partition ")
         }
 
-    def parse(self, fields: list[bytes]) -> Parsed:
+    def parse(self, fields: list[bytes]) -> ParsedRow:
         """Parse one line."""
         if len(fields) < FIELDS_MIN:
-            return Refused(f"fewer than {FIELDS_MIN} fields", f"has {len(fields)}")
+            return RejectedRow(f"fewer than {FIELDS_MIN} fields", f"has {len(fields)}")
         try:
             values = [float(field) for field in fields[:17]]
             job, arrival = int(fields[0]), round(values[1] * SECOND)
             whole_values = [int(value) for value in values]
         except (ValueError, OverflowError) as error:
-            return Refused("not a number", str(error))
+            return RejectedRow("not a number", str(error))
         status, run = whole_values[10], values[3]
-        refusal = self._left_out(status, run)
+        refusal = self._find_exclusion(status, run)
         if refusal is not None:
             return refusal
         processors = self._processors(whole_values[4], whole_values[7])
         if processors <= 0:
-            return Refused("no processors, neither allocated nor requested")
+            return RejectedRow("no processors, neither allocated nor requested")
         if arrival < 0:
-            return Refused("no submit time", fields[1].decode("utf-8", "replace"))
+            return RejectedRow("no submit time", fields[1].decode("utf-8", "replace"))
         requested = max(0.0, values[8])
         real = max(0.0, run)
-        if self.rules.kill_at_estimate and requested > 0:
+        if self.options.kill_at_estimate and requested > 0:
             real = min(real, requested)
-        if self.rules.estimates is Estimates.AT_LEAST_REAL:
+        if self.options.estimates is EstimateRule.AT_LEAST_REAL:
             requested = max(requested, real)
-        return Row(
+        return TraceRow(
             job=job,
             arrival=arrival,
             durations=(round(real * SECOND),),
@@ -111,24 +120,24 @@ class _Parser:
             ),
         )
 
-    def _left_out(self, status: int, run: float) -> Refused | Skipped | None:
+    def _find_exclusion(self, status: int, run: float) -> RejectedRow | SkippedRow | None:
         if status in STATUS_PARTS:
-            return Skipped("SWF lines of status 2, 3, 4: parts of a job that has its own line")
+            return SkippedRow("SWF lines of status 2, 3, 4: parts of a job that has its own line")
         if status == STATUS_CANCELLED:
-            if self.rules.cancelled is Cancelled.SKIP:
-                return Skipped("cancelled jobs (status 5)")
-            if self.rules.cancelled is Cancelled.RAN and run <= 0:
-                return Skipped("jobs cancelled before they ran (status 5)")
+            if self.options.cancelled is CancelledRule.SKIP:
+                return SkippedRow("cancelled jobs (status 5)")
+            if self.options.cancelled is CancelledRule.RAN and run <= 0:
+                return SkippedRow("jobs cancelled before they ran (status 5)")
         elif run < 0:
-            return Refused("no run time")
-        if self.rules.skip_zero_runtime and run == 0:
-            return Skipped("jobs of run time 0")
+            return RejectedRow("no run time")
+        if self.options.skip_zero_runtime and run == 0:
+            return SkippedRow("jobs of run time 0")
         return None
 
     def _processors(self, allocated: int, requested: int) -> int:
         first, second = (
             (requested, allocated)
-            if self.rules.processors is Processors.REQUESTED
+            if self.options.processors is ProcessorRule.REQUESTED
             else (allocated, requested)
         )
         return first if first > 0 else second
@@ -141,19 +150,19 @@ class _Parser:
 
 
 def _chunks(reader: TraceReader) -> Iterator[JobChunk]:
-    builder = Builder(reader.report, EXTRA)
-    parser = _Parser(reader.rules, builder.names, reader.header)
+    builder = ChunkBuilder(reader.report, EXTRA)
+    parser = _Parser(reader.options, builder.names, reader.header)
 
-    def rows() -> Iterator[tuple[int, Parsed]]:
+    def rows() -> Iterator[tuple[int, ParsedRow]]:
         for line, text in reader.source.lines(reader.report):
             fields = text.split()
             if fields and not fields[0].startswith(COMMENT):
                 yield line, parser.parse(fields)
 
-    return collect(reader, builder, rows())
+    return build_chunks(reader, builder, rows())
 
 
-SWF = Format(
+SWF = TraceFormat(
     "swf",
     "Standard Workload Format, 17 or 18 fields a line, ';' comments; by name .swf or such lines",
     _recognise,

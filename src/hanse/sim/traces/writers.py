@@ -19,11 +19,11 @@ import numpy as np
 
 from hanse.sim.traces.chunk import SECOND, JobChunk
 from hanse.sim.traces.line_source import STDIN as STDOUT
-from hanse.sim.traces.native_format import COLUMNS, EXTRA_PREFIX, MARK, NAMES, NUMBERS, VERSION
-from hanse.sim.traces.parquet import arrow
+from hanse.sim.traces.native_format import COLUMNS, EXTRA_PREFIX, FORMAT_MARK, NAMES, NUMBERS, VERSION
+from hanse.sim.traces.parquet import import_arrow
 from hanse.sim.traces.read_report import TraceError
 
-WRITTEN: Final = ("csv", "parquet", "tr")
+WRITABLE_FORMS: Final = ("csv", "parquet", "tr")
 GZIP_LEVEL: Final = 6
 Marks = dict[str, str]
 """Statements of a trace about itself: ``nodes``, ``durations``, ``unix_start``."""
@@ -37,16 +37,18 @@ class _Output(Protocol):
         """Finish the output."""
 
 
-def written_form(path: str, form: str | None) -> str:
+def choose_form(path: str, form: str | None) -> str:
     """Return the form to write: the given one, else by the file's name."""
     if form is not None:
-        if form not in WRITTEN:
-            raise TraceError(f"traces are not written as {form!r}; choose one of: {', '.join(WRITTEN)}")
+        if form not in WRITABLE_FORMS:
+            raise TraceError(
+                f"traces are not written as {form!r}; choose one of: {', '.join(WRITABLE_FORMS)}"
+            )
         return form
     suffix = Path(path).name.lower().removesuffix(".gz").rpartition(".")[2]
     if path == STDOUT:
         return "csv"
-    if suffix not in WRITTEN:
+    if suffix not in WRITABLE_FORMS:
         raise TraceError(
             f"{path}: the name does not say what to write; end it in .csv, .csv.gz, .parquet, .tr or .tr.gz,"
             " or name the form (--to)"
@@ -60,7 +62,7 @@ class TraceWriter:
 
     def __init__(self, path: str | Path, form: str | None = None, marks: Marks | None = None) -> None:
         self.name = str(path)
-        self.form = written_form(self.name, form)
+        self.form = choose_form(self.name, form)
         self.jobs = 0
         self.tasks = 0
         self._marks = marks or {}
@@ -84,7 +86,7 @@ class TraceWriter:
             raise TraceError(f"{self.name} cannot be written: {error.strerror}") from error
         self._files.append(raw)
         if self.form == "parquet":
-            self._output = _Parquet(raw, self._marks)
+            self._output = _ParquetOutput(raw, self._marks)
             return self
         stream: Any = raw
         if target.name.lower().endswith(".gz"):
@@ -96,7 +98,7 @@ class TraceWriter:
 
     def _text(self, stream: IO[bytes]) -> _Output:
         text = io.TextIOWrapper(stream, encoding="utf-8", newline="\n", write_through=False)
-        return _Csv(text, self._marks) if self.form == "csv" else _Tr(text)
+        return _CsvOutput(text, self._marks) if self.form == "csv" else _TrOutput(text)
 
     def write(self, chunk: JobChunk) -> None:
         """Write a chunk."""
@@ -122,13 +124,17 @@ class TraceWriter:
 def extra_columns(chunk: JobChunk) -> dict[str, str]:
     """Return the columns of a chunk's extras by their keys."""
     kinds = {
-        key: "name" if key in chunk.named else "float" if np.issubdtype(column.dtype, np.floating) else "int"
+        key: "name"
+        if key in chunk.name_keys
+        else "float"
+        if np.issubdtype(column.dtype, np.floating)
+        else "int"
         for key, column in chunk.extra.items()
     }
     return {key: f"{EXTRA_PREFIX}{key}:{kind}" for key, kind in kinds.items()}
 
 
-def _needed(chunk: JobChunk) -> list[list[int]]:
+def _needed_jobs(chunk: JobChunk) -> list[list[int]]:
     """Return for each entry the numbers of the jobs it needs."""
     out: list[list[int]] = [[] for _ in range(chunk.jobs)]
     if chunk.needs is not None:
@@ -152,13 +158,13 @@ def _durations(chunk: JobChunk) -> list[list[int]]:
     return out
 
 
-class _Csv:
+class _CsvOutput:
     def __init__(self, stream: io.TextIOWrapper, marks: Marks) -> None:
         self._stream = stream
         self._rows = csv.writer(stream, lineterminator="\n")
         self._extra: dict[str, str] | None = None
         words = "".join(f" {key}={value}" for key, value in sorted(marks.items()))
-        stream.write(f"# {MARK} {VERSION}{words}\n")
+        stream.write(f"# {FORMAT_MARK} {VERSION}{words}\n")
 
     def write(self, chunk: JobChunk) -> None:
         if self._extra is None:
@@ -173,14 +179,14 @@ class _Csv:
             *(getattr(chunk, field).tolist() for field in NUMBERS),
             *(_names(chunk, getattr(chunk, field)) for field in NAMES),
             chunk.parent.tolist(),
-            (" ".join(map(str, part)) for part in _needed(chunk)),
+            (" ".join(map(str, part)) for part in _needed_jobs(chunk)),
         ]
         for key in self._extra:
             column = chunk.extra[key]
             is_float = np.issubdtype(column.dtype, np.floating)
             columns.append(
                 _names(chunk, column)
-                if key in chunk.named
+                if key in chunk.name_keys
                 else ("" if value != value else repr(value) for value in column.tolist())  # noqa: PLR0124 - NaN alone differs from itself
                 if is_float
                 else column.tolist()
@@ -194,13 +200,13 @@ class _Csv:
         self._stream.detach()
 
 
-def seconds(time: int) -> str:
+def format_seconds(time: int) -> str:
     """Return microseconds as seconds, exact, without trailing zeros."""
     whole, rest = divmod(time, SECOND)
     return f"{whole}.{rest:06d}".rstrip("0") if rest else str(whole)
 
 
-class _Tr:
+class _TrOutput:
     def __init__(self, stream: io.TextIOWrapper) -> None:
         self._stream = stream
 
@@ -208,20 +214,22 @@ class _Tr:
         values, offset, arrival = chunk.duration.tolist(), chunk.offset.tolist(), chunk.arrival.tolist()
         for job, start in enumerate(offset[:-1]):
             part = values[start : offset[job + 1]]
-            mean = seconds(round(sum(part) / len(part)))
-            self._stream.write(f"{seconds(arrival[job])} {len(part)} {mean} {' '.join(map(seconds, part))}\n")
+            mean = format_seconds(round(sum(part) / len(part)))
+            self._stream.write(
+                f"{format_seconds(arrival[job])} {len(part)} {mean} {' '.join(map(format_seconds, part))}\n"
+            )
 
     def finish(self) -> None:
         self._stream.flush()
         self._stream.detach()
 
 
-class _Parquet:
+class _ParquetOutput:
     def __init__(self, stream: IO[bytes], marks: Marks) -> None:
         self._stream = stream
-        self._marks = {MARK: VERSION, **marks}
-        self._base = arrow()
-        self._parquet = arrow("pyarrow.parquet")
+        self._marks = {FORMAT_MARK: VERSION, **marks}
+        self._base = import_arrow()
+        self._parquet = import_arrow("pyarrow.parquet")
         self._writer: Any = None
         self._extra: dict[str, str] = {}
 
@@ -250,10 +258,11 @@ class _Parquet:
             *(getattr(chunk, field) for field in NUMBERS),
             *(_names(chunk, getattr(chunk, field)) for field in NAMES),
             chunk.parent,
-            _needed(chunk),
+            _needed_jobs(chunk),
         ]
         columns += [
-            _names(chunk, chunk.extra[key]) if key in chunk.named else chunk.extra[key] for key in self._extra
+            _names(chunk, chunk.extra[key]) if key in chunk.name_keys else chunk.extra[key]
+            for key in self._extra
         ]
         schema = self._writer.schema
         arrays = [self._base.array(column, schema.field(place).type) for place, column in enumerate(columns)]

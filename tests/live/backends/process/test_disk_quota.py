@@ -11,7 +11,13 @@ import pytest
 
 from hanse.live.backends.interface import OutputDroppedError, Stream
 from hanse.live.backends.process.backend import ProcessBackend
-from hanse.live.backends.process.disk_quota import DiskWatch, Offender, Taken, tree_taken, unlinked_bytes
+from hanse.live.backends.process.disk_quota import (
+    DiskMonitor,
+    DiskUsage,
+    Eviction,
+    tree_usage,
+    unlinked_bytes,
+)
 from hanse.model.ids import TaskId
 from hanse.model.messages import Outcome
 from tests.live.backends.desk import HOUR, Desk, launch, now, read_until, task, with_desk
@@ -25,8 +31,8 @@ FULL = "dd if=/dev/zero of=big bs=1M count=80 2>/dev/null"
 """Fills the disk, and goes on when it is full."""
 
 
-def judged(watch: DiskWatch, running: list[tuple[TaskId, int]]) -> list[Offender]:
-    return watch.offenders(running, watch.look())
+def judged(watch: DiskMonitor, running: list[tuple[TaskId, int]]) -> list[Eviction]:
+    return watch.find_evictions(running, watch.measure_shortage())
 
 
 @pytest.fixture
@@ -100,7 +106,7 @@ def test_nobody_is_ended_for_what_somebody_else_takes(small: Path) -> None:
     (small / "work" / "5.1").mkdir(parents=True)
     (small / "work" / "5.1" / "file").write_bytes(bytes(1 << 19))
     (small / "ballast").write_bytes(bytes((DISK_MIB - 2) << 20))
-    watch = DiskWatch(small)
+    watch = DiskMonitor(small)
     assert judged(watch, [KEY]) == []
     (small / "work" / "5.1" / "more").write_bytes(bytes(1 << 19))
     assert [offender.key for offender in judged(watch, [KEY])] == [KEY]
@@ -112,12 +118,12 @@ def test_links_are_not_followed_and_what_is_not_there_takes_nothing(tmp_path: Pa
     (tmp_path / "far" / "file").write_bytes(bytes(1 << 20))
     (tmp_path / "near" / "below").mkdir(parents=True)
     (tmp_path / "near" / "link").symlink_to(tmp_path / "far")
-    assert tree_taken(tmp_path / "near").bytes < 1 << 16
+    assert tree_usage(tmp_path / "near").bytes < 1 << 16
     (tmp_path / "near" / "below" / "file").write_bytes(bytes(1 << 20))
-    assert 1 << 20 <= tree_taken(tmp_path / "near").bytes < (1 << 20) + (1 << 16)
-    assert tree_taken(tmp_path / "near").files == 3
-    assert tree_taken(tmp_path / "near", files_max=1).files == 2, "one more than the most: too many"
-    assert tree_taken(tmp_path / "nowhere") == Taken(0, 0)
+    assert 1 << 20 <= tree_usage(tmp_path / "near").bytes < (1 << 20) + (1 << 16)
+    assert tree_usage(tmp_path / "near").files == 3
+    assert tree_usage(tmp_path / "near", files_max=1).files == 2, "one more than the most: too many"
+    assert tree_usage(tmp_path / "nowhere") == DiskUsage(0, 0)
     assert unlinked_bytes(tmp_path, [KEY]) == {}
 
 
@@ -223,11 +229,11 @@ def test_a_start_without_room_is_no_loss_and_nodes_are_withheld_meanwhile(few: P
         desk.start(launch(shell("true"), 0))
         end = await desk.end_of(0)
         assert (end.outcome, "No space left on device" in end.note) == (Outcome.UNSTARTED, True)
-        while not desk.backend.closures():
+        while not desk.backend.closed_nodes():
             await asyncio.sleep(0.05)  # the outside world: there is nothing to await
-        assert desk.backend.closures()[0] == "the disk of its tasks is nearly full"
+        assert desk.backend.closed_nodes()[0] == "the disk of its tasks is nearly full"
         shutil.rmtree(ballast)
-        while desk.backend.closures():
+        while desk.backend.closed_nodes():
             await asyncio.sleep(0.05)  # the outside world: there is nothing to await
         desk.forget(0)
         desk.start(launch(shell("true"), 1))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hanse.live.backends.factory import kept_places
+from hanse.live.backends.factory import private_directories
 from hanse.live.backends.interface import Stream
 from hanse.live.backends.process.backend import ProcessBackend
 from hanse.live.backends.process.sandbox import namespace_problem
@@ -107,7 +107,7 @@ def test_a_namespace_hides_the_tasks_of_other_runners(place: Path) -> None:
     other = place / "south" / "tasks" / "work" / "1.1"
     other.mkdir(parents=True)
     (other / "mine").write_text("precious")
-    hidden = kept_places(place / "home" / "north", str(place))
+    hidden = private_directories(place / "home" / "north", str(place))
     assert hidden == (place / "home" / "north", place)
 
     async def story(desk: Desk) -> None:

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from hanse.live.backends.process.cgroups import group_name, read_mounts
-from hanse.live.backends.process.launch_requests import Meta
-from hanse.live.backends.process.launcher_client import LauncherLink
+from hanse.live.backends.process.launch_requests import AttemptMetadata
+from hanse.live.backends.process.launcher_client import LauncherClient
 from hanse.live.backends.process.launcher_protocol import (
     ENDED,
     FORGET,
@@ -22,9 +22,9 @@ from hanse.live.backends.process.launcher_protocol import (
     HELLO,
     STARTED,
     STOP,
-    News,
-    StartFixed,
-    simple,
+    LauncherReport,
+    StartTemplate,
+    simple_request,
     start_request,
 )
 from hanse.model.messages import AttemptEnd, Outcome
@@ -46,15 +46,15 @@ class Caller:
     """Somebody who talks to a launcher without a backend."""
 
     def __init__(self, place: Path, bases: tuple[Path, ...] = ()) -> None:
-        self.news: asyncio.Queue[News] = asyncio.Queue()
+        self.news: asyncio.Queue[LauncherReport] = asyncio.Queue()
         self.lost = asyncio.Event()
-        self.link = LauncherLink(place, bases, self._heard, lambda _why: self.lost.set())
+        self.link = LauncherClient(place, bases, self._heard, lambda _why: self.lost.set())
 
-    def _heard(self, batch: list[News]) -> None:
+    def _heard(self, batch: list[LauncherReport]) -> None:
         for news in batch:
             self.news.put_nowait(news)
 
-    async def next(self, kind: int) -> News:
+    async def next(self, kind: int) -> LauncherReport:
         async with asyncio.timeout(WAIT_SECONDS_MAX):
             while True:
                 news = await self.news.get()
@@ -68,7 +68,9 @@ class Caller:
 
 
 def call(
-    place: Path, story: Callable[[Caller, list[News]], Awaitable[None]], bases: tuple[Path, ...] = ()
+    place: Path,
+    story: Callable[[Caller, list[LauncherReport]], Awaitable[None]],
+    bases: tuple[Path, ...] = (),
 ) -> None:
     """Tell a story of one call."""
 
@@ -87,8 +89,8 @@ def call(
 
 def order(*argv: str, index: int = 0, groups: tuple[bytes, ...] = ()) -> bytes:
     """A request to start a program as whoever the launcher is."""
-    meta = msgspec.msgpack.encode(Meta("amber#1", True))
-    fixed = StartFixed(1 << 20, 0, 0, -1, -1, (), FRESH_DIRECTORY, meta, groups)
+    meta = msgspec.msgpack.encode(AttemptMetadata("amber#1", True))
+    fixed = StartTemplate(1 << 20, 0, 0, -1, -1, (), FRESH_DIRECTORY, meta, groups)
     words = tuple(word.encode() for word in argv)
     return start_request(task(index), 1, 0, fixed, b"", words, [b"PATH=/usr/bin:/bin"])
 
@@ -102,14 +104,14 @@ def test_version_2_kills_a_whole_tree_and_tells_its_cpu_time(place: Path) -> Non
     assert root is not None
     base = root / group_name(place)
 
-    async def story(caller: Caller, found: list[News]) -> None:
+    async def story(caller: Caller, found: list[LauncherReport]) -> None:
         group = f"u{base}\0\0".encode()
         caller.link.send(order("sh", "-c", TREE, groups=(group,)))
         await caller.next(STARTED)
         (group_of_it,) = groups_in(base)
         inside = (group_of_it / "cgroup.procs").read_text(encoding="ascii").split()
         assert inside != []
-        caller.link.send(simple(STOP, task(0), 1, 0))
+        caller.link.send(simple_request(STOP, task(0), 1, 0))
         end = await caller.end()
         assert end.outcome is Outcome.CANCELLED
         assert not any(alive(int(pid)) for pid in inside)
@@ -130,7 +132,7 @@ def test_version_2_buries_what_a_supervisor_left(place: Path) -> None:
     assert root is not None
     base = root / group_name(place)
 
-    async def story(caller: Caller, found: list[News]) -> None:
+    async def story(caller: Caller, found: list[LauncherReport]) -> None:
         caller.link.send(order("sh", "-c", TREE, groups=(f"u{base}\0\0".encode(),)))
         await caller.next(STARTED)
         record = (place / "records" / f"{task(0)}.1").read_bytes()
@@ -148,7 +150,7 @@ def test_a_limit_that_cannot_be_set_loses_the_attempt_and_says_which(place: Path
     assert root is not None
     base = root / group_name(place)
 
-    async def story(caller: Caller, found: list[News]) -> None:
+    async def story(caller: Caller, found: list[LauncherReport]) -> None:
         for index, line in enumerate(("no.such.file=1", "?no.such.file=1")):
             caller.link.send(order("true", index=index, groups=(f"u{base}\0{line}\0\0".encode(),)))
         ends = [await caller.end(), await caller.end()]
@@ -161,35 +163,35 @@ def test_a_limit_that_cannot_be_set_loses_the_attempt_and_says_which(place: Path
 
 
 def test_a_launcher_of_another_version_makes_room(place: Path) -> None:
-    async def story(caller: Caller, found: list[News]) -> None:
+    async def story(caller: Caller, found: list[LauncherReport]) -> None:
         caller.link.send(order("sleep", "3600"))
         await caller.next(STARTED)
         old = caller.link.pid
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
             other.connect(str(place / "launcher"))
-            other.sendall(simple(HELLO, number=12345))
+            other.sendall(simple_request(HELLO, number=12345))
             assert other.recv(1) == b""
         wait_gone(old)
         await caller.lost.wait()
         again = await caller.link.open()
         assert caller.link.pid != old
         assert [news.kind for news in again] == [FOUND_RUNNING]
-        caller.link.send(simple(STOP, task(0), 1, 0))
+        caller.link.send(simple_request(STOP, task(0), 1, 0))
         assert (await caller.end()).outcome is Outcome.CANCELLED
 
     call(place, story)
 
 
 def test_requests_of_a_caller_that_hung_up_are_done_before_the_next_is_greeted(place: Path) -> None:
-    async def first(caller: Caller, found: list[News]) -> None:
+    async def first(caller: Caller, found: list[LauncherReport]) -> None:
         for index in range(50):
             caller.link.send(order("true", index=index))
         for _ in range(50):
             await caller.end()
         for index in range(50):
-            caller.link.send(simple(FORGET, task(index), 1))
+            caller.link.send(simple_request(FORGET, task(index), 1))
 
-    async def second(caller: Caller, found: list[News]) -> None:
+    async def second(caller: Caller, found: list[LauncherReport]) -> None:
         assert found == []
 
     call(place, first)
@@ -199,7 +201,7 @@ def test_requests_of_a_caller_that_hung_up_are_done_before_the_next_is_greeted(p
 def test_news_wait_until_a_caller_was_greeted(place: Path) -> None:
     """One that connects and says nothing yet must not hear of attempts that it was not told of."""
 
-    async def story(caller: Caller, found: list[News]) -> None:
+    async def story(caller: Caller, found: list[LauncherReport]) -> None:
         caller.link.send(order("sh", "-c", "while ! [ -p go ]; do sleep 0.01; done; read x < go; exit 3"))
         await caller.next(STARTED)
         loop = asyncio.get_running_loop()
@@ -220,11 +222,17 @@ def test_news_wait_until_a_caller_was_greeted(place: Path) -> None:
 
 @pytest.mark.parametrize(
     "bytes_sent",
-    [b"\xff" * 64, bytes(64), simple(77), simple(HELLO)[:-8] + bytes(8), order("true")[:60] + bytes(4)],
+    [
+        b"\xff" * 64,
+        bytes(64),
+        simple_request(77),
+        simple_request(HELLO)[:-8] + bytes(8),
+        order("true")[:60] + bytes(4),
+    ],
     ids=["ones", "zeros", "unknown", "short", "torn"],
 )
 def test_nonsense_ends_the_call_and_not_the_launcher(place: Path, bytes_sent: bytes) -> None:
-    async def story(caller: Caller, found: list[News]) -> None:
+    async def story(caller: Caller, found: list[LauncherReport]) -> None:
         caller.link.send(order("sleep", "3600"))
         await caller.next(STARTED)
         launcher = caller.link.pid
@@ -239,7 +247,7 @@ def test_nonsense_ends_the_call_and_not_the_launcher(place: Path, bytes_sent: by
         again = await caller.link.open()
         assert caller.link.pid == launcher
         assert [news.task for news in again if news.kind == FOUND_RUNNING] == [task(0)]
-        caller.link.send(simple(STOP, task(0), 1, 0))
+        caller.link.send(simple_request(STOP, task(0), 1, 0))
         assert (await caller.end()).outcome is Outcome.CANCELLED
 
     call(place, story)

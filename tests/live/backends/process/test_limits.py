@@ -10,7 +10,7 @@ import pytest
 from hanse.core.config import NodeConfig
 from hanse.live.backends.interface import Stream
 from hanse.live.backends.process.backend import ProcessBackend
-from hanse.live.backends.process.cgroups import Limits, choose
+from hanse.live.backends.process.cgroups import TaskLimits, choose_limits
 from hanse.live.backends.process.default_memory import MemoryDefault
 from hanse.live.backends.process.sandbox import SandboxMissingError
 from hanse.model.attempt_key import attempt_key
@@ -27,7 +27,7 @@ GREEDY = ("dd", "if=/dev/zero", "of=/dev/null", "bs=300M", "count=1")
 
 
 def groups_work() -> bool:
-    return choose("auto", Path("/hanse-test")).driver != "rlimit"
+    return choose_limits("auto", Path("/hanse-test")).driver != "rlimit"
 
 
 GROUPS_ONLY = pytest.mark.skipif(not groups_work(), reason="no control groups can be written here")
@@ -168,7 +168,7 @@ def test_nobody_takes_away_the_groups_of_a_daemon_at_work(place: Path) -> None:
 
 
 def test_no_groups_means_no_limits_of_theirs() -> None:
-    assert Limits("rlimit").groups(Resources(1_000, MEMORY), 9) == ()
+    assert TaskLimits("rlimit").groups(Resources(1_000, MEMORY), 9) == ()
 
 
 # --- the sandbox -----------------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hanse.live.backends.interface import Living
+from hanse.live.backends.interface import RunningAttempt
 from hanse.live.backends.process.backend import ProcessBackend
-from hanse.live.backends.process.cgroups import choose
+from hanse.live.backends.process.cgroups import choose_limits
 from hanse.model.messages import Outcome
 from tests.live.backends.desk import (
     ESTATE,
@@ -78,7 +78,7 @@ def test_a_killed_daemon_loses_nothing(place: Path, driver: str) -> None:
         assert (ends[task(1)].outcome, ends[task(1)].exit_code) == (Outcome.FAILED, 7)
         assert ends[task(1)].usage is not None
         assert await read(desk.backend, 1) == b"begun\nwent on\n"
-        assert Living(task(0), 1, ESTATE, True) in desk.found.running
+        assert RunningAttempt(task(0), 1, ESTATE, True) in desk.found.running
         assert desk.starts == set()
         desk.stop(0, grace=0)
         assert (await desk.end_of(0)).outcome is Outcome.CANCELLED
@@ -173,7 +173,9 @@ def test_daemon_and_launcher_die_and_the_task_does_not(place: Path) -> None:
     with_desk(lambda: plain(place), story)
 
 
-@pytest.mark.skipif(choose("auto", Path("/hanse-test")).driver == "rlimit", reason="no control groups here")
+@pytest.mark.skipif(
+    choose_limits("auto", Path("/hanse-test")).driver == "rlimit", reason="no control groups here"
+)
 def test_daemon_launcher_and_supervisor_die_and_the_task_too(place: Path) -> None:
     """Nobody is left to whom the kernel could hand its processes: they are found by their group."""
     told = place / "told"

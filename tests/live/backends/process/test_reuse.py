@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hanse.live.backends.process.backend import ProcessBackend
-from hanse.live.backends.process.cgroups import choose
+from hanse.live.backends.process.cgroups import choose_limits
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
 from tests.live.backends.desk import HOUR, Desk, launch, read, task, with_desk
@@ -30,7 +30,8 @@ from tests.live.backends.places import (
 from tests.live.backends.process.test_recovery import supervisor_of
 
 GROUPS_ONLY = pytest.mark.skipif(
-    choose("auto", Path("/hanse-test")).driver == "rlimit", reason="no control groups can be written here"
+    choose_limits("auto", Path("/hanse-test")).driver == "rlimit",
+    reason="no control groups can be written here",
 )
 SMALL = Resources(cpu=1_000, memory=32 << 20)
 LARGE = Resources(cpu=1_000, memory=256 << 20)

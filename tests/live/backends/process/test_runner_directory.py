@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hanse.live.backends.process import runner_directory
-from hanse.live.backends.process.runner_directory import DEADLINE, GUARD_AT, open_guard
+from hanse.live.backends.process.runner_directory import DEADLINE_FORMAT, GUARD_AT, open_watchdog_memory
 
 UNTIL = 123_456_789
 
@@ -21,21 +21,21 @@ def boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def deadline(path: Path) -> int:
     """The end of the lease, as a daemon that starts finds it."""
-    with open_guard(path) as memory:
-        (found,) = DEADLINE.unpack_from(memory, GUARD_AT)
+    with open_watchdog_memory(path) as memory:
+        (found,) = DEADLINE_FORMAT.unpack_from(memory, GUARD_AT)
     assert isinstance(found, int)
     return found
 
 
 def test_a_lease_outlives_the_daemon_that_had_it(tmp_path: Path, boot: Path) -> None:
-    with open_guard(tmp_path / "guard") as memory:
-        DEADLINE.pack_into(memory, GUARD_AT, UNTIL)
+    with open_watchdog_memory(tmp_path / "guard") as memory:
+        DEADLINE_FORMAT.pack_into(memory, GUARD_AT, UNTIL)
     assert deadline(tmp_path / "guard") == UNTIL
 
 
 def test_a_lease_does_not_outlive_the_boot_of_the_machine(tmp_path: Path, boot: Path) -> None:
-    with open_guard(tmp_path / "guard") as memory:
-        DEADLINE.pack_into(memory, GUARD_AT, UNTIL)
+    with open_watchdog_memory(tmp_path / "guard") as memory:
+        DEADLINE_FORMAT.pack_into(memory, GUARD_AT, UNTIL)
     boot.write_bytes(b"5b3e5a6e-0000-4000-8000-000000000002\n")
     assert deadline(tmp_path / "guard") == 0
     assert deadline(tmp_path / "guard") == 0, "and stays so"

@@ -11,7 +11,7 @@ import pytest
 
 from hanse.live.backends.interface import Stream
 from hanse.live.backends.process.backend import ProcessBackend
-from hanse.live.backends.process.cgroups import choose
+from hanse.live.backends.process.cgroups import choose_limits
 from hanse.model.ids import job_of, job_text
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
@@ -335,7 +335,9 @@ def test_usage_counts_children(place: Path) -> None:
     with_desk(plain(place), story)
 
 
-@pytest.mark.skipif(choose("auto", Path("/hanse-test")).driver == "rlimit", reason="no control groups here")
+@pytest.mark.skipif(
+    choose_limits("auto", Path("/hanse-test")).driver == "rlimit", reason="no control groups here"
+)
 def test_usage_counts_children_that_nobody_waited_for(place: Path) -> None:
     """Whoever ignores SIGCHLD has children that leave no trace but in the count of their group."""
     script = """

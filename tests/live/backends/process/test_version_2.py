@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from hanse.live.backends.process.backend import ProcessBackend
-from hanse.live.backends.process.cgroups import find_v2, read_mounts, read_own
+from hanse.live.backends.process.cgroups import find_v2, read_mounts, read_own_groups
 from tests.live.backends.places import NODES
 
 ROOT = Path(__file__).parents[4]
@@ -58,7 +58,7 @@ def test_version_2_is_chosen_here(place: Path) -> None:
     backend = ProcessBackend(place, "north", NODES)
     assert (backend.driver, backend.warnings) == ("v2", ())
     mounts = tuple(read_mounts(Path("/proc/self/mountinfo").read_text(encoding="utf-8")))
-    own = read_own(Path("/proc/self/cgroup").read_text(encoding="utf-8"))
+    own = read_own_groups(Path("/proc/self/cgroup").read_text(encoding="utf-8"))
     assert own == {"": "/unit/hanse-daemon"}
     assert find_v2(mounts, own, "x").bases[0].path == Path("/sys/fs/cgroup/unit/x")
 

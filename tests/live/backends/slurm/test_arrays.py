@@ -7,21 +7,21 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from hanse.live.backends.process.launch_requests import task_user
+from hanse.live.backends.process.launch_requests import find_task_user
 from hanse.live.backends.slurm.cli import CliDriver
-from hanse.live.backends.slurm.driver import SlurmDriver, SlurmJob, Submission
+from hanse.live.backends.slurm.driver import SlurmDriver, SlurmJob, SlurmSubmission
 from tests.live.backends.slurm.fixture import NODE_CPUS, Slurm
 from tests.live.backends.slurm.places import settings_of, until
 
 NAME = "hanse:north:abc:1-0.0..5#1"
 COUNT = 6
-ARRAY = Submission(NAME, "six", "#!/bin/sh\nexec sleep 600\n", COUNT, 1, 16, (), "")
+ARRAY = SlurmSubmission(NAME, "six", "#!/bin/sh\nexec sleep 600\n", COUNT, 1, 16, (), "")
 
 
 @pytest.fixture
 def driver(slurm: Slurm) -> Iterator[SlurmDriver]:
     """The way to talk to it; afterwards nothing is left there."""
-    yield CliDriver(settings_of(slurm, "cli"), task_user("nobody"))
+    yield CliDriver(settings_of(slurm, "cli"), find_task_user("nobody"))
     slurm.tried("scancel", "--name", NAME)
     slurm.tried("scancel", "--name", "other")
     slurm.wait_ready()
@@ -71,7 +71,7 @@ def test_an_array_is_listed_by_elements(slurm: Slurm, driver: SlurmDriver) -> No
         listed = [job for job in await driver.jobs() if job.number == number]
         assert sorted(job.element for job in listed) == list(range(COUNT))
         assert {job.name for job in listed} == {NAME}
-        assert all(job.holds_room and job.cpus == 1 for job in listed)
-        assert all(before <= job.launched <= time.time() for job in listed)
+        assert all(job.holds_resources and job.cpus == 1 for job in listed)
+        assert all(before <= job.launched_at <= time.time() for job in listed)
 
     asyncio.run(story())

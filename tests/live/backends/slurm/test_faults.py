@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from hanse.core.config import NodeConfig
-from hanse.live.backends.process.launch_requests import task_user
+from hanse.live.backends.process.launch_requests import find_task_user
 from hanse.live.backends.slurm.backend import SlurmBackend
-from hanse.live.backends.slurm.capacity import NODE
+from hanse.live.backends.slurm.capacity import NODE_ATTRIBUTE
 from hanse.live.backends.slurm.shared_directory import SharedDirectory
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
@@ -23,7 +23,7 @@ ALL = Resources(NODE_CPUS * 1_000, NODE_MEMORY_MIB << 20)
 
 def nodes_of(slurm: Slurm) -> tuple[NodeConfig, ...]:
     """The cluster's nodes, as plain as they come."""
-    return tuple(NodeConfig(ALL, ((NODE, name),)) for name in slurm.nodes)
+    return tuple(NodeConfig(ALL, ((NODE_ATTRIBUTE, name),)) for name in slurm.nodes)
 
 
 @pytest.fixture
@@ -56,19 +56,19 @@ def test_orders_for_which_there_is_no_room_were_never_given(
     slurm: Slurm, place: Path, monkeypatch: pytest.MonkeyPatch, number: int, outcome: Outcome
 ) -> None:
     log = Log(place)
-    order = SharedDirectory.order
+    order = SharedDirectory.write_orders
 
     def full(*_: object) -> None:
         raise OSError(number, "as the disk says")
 
     async def story(desk: Desk) -> None:
         desk.guard(now() + HOUR)
-        monkeypatch.setattr(SharedDirectory, "order", full)
+        monkeypatch.setattr(SharedDirectory, "write_orders", full)
         end = await desk.run(launch(log.task()))
         assert end.outcome is outcome
         assert "the shared directory cannot be used" in end.note
         assert our_names(slurm) == []
-        monkeypatch.setattr(SharedDirectory, "order", order)
+        monkeypatch.setattr(SharedDirectory, "write_orders", order)
         assert (await desk.run(launch(log.task(), 1))).outcome is Outcome.SUCCEEDED
         assert log.said("begin", 0) == 0
 
@@ -355,7 +355,7 @@ def test_what_slurm_refuses_is_lost_with_its_words(slurm: Slurm, place: Path, dr
 
 def test_the_lease_holds_while_no_daemon_is_there(slurm: Slurm, place: Path) -> None:
     log = Log(place)
-    shared = SharedDirectory(place / "shared", task_user("nobody"))
+    shared = SharedDirectory(place / "shared", find_task_user("nobody"))
 
     async def before(desk: Desk) -> None:
         desk.guard(now() + 3 * SECOND)
@@ -368,7 +368,7 @@ def test_the_lease_holds_while_no_daemon_is_there(slurm: Slurm, place: Path) -> 
         assert (end.outcome, end.exit_code, end.note) == (Outcome.LOST, -9, "the lease it ran under is over")
 
     with_desk(lambda: backend_on(slurm, place, nodes_of(slurm)), before)
-    slurm.wait(lambda: shared.read((task(0), 1)).ended is not None, "the script has ended its task")
+    slurm.wait(lambda: shared.read_records((task(0), 1)).end is not None, "the script has ended its task")
     with_desk(lambda: backend_on(slurm, place, nodes_of(slurm)), after)
     assert log.said("end") == 0
 
@@ -394,7 +394,7 @@ def test_a_job_that_waited_past_its_lease_never_runs(slurm: Slurm, place: Path) 
         assert log.said("begin", 0) == 0
 
     with_desk(lambda: backend_on(slurm, place, nodes_of(slurm)), before)
-    lease = SharedDirectory(place / "shared", task_user("nobody")).read_lease()
+    lease = SharedDirectory(place / "shared", find_task_user("nobody")).read_lease()
     slurm.wait(lambda: lease_is_over(lease), "the lease is over")
     with_desk(lambda: backend_on(slurm, place, nodes_of(slurm)), after)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hanse.live.backends.process.launch_requests import task_user
+from hanse.live.backends.process.launch_requests import find_task_user
 from hanse.live.backends.slurm.batch_script import LEASE_OVER
 from hanse.live.backends.slurm.shared_directory import SharedDirectory
 from tests.live.backends.desk import SECOND, Desk, launch, now, task, with_desk
@@ -47,7 +47,7 @@ def check_leaver(slurm: Slurm, place: Path, leaver: str) -> None:
     beats.touch()
     beats.chmod(0o666)
     live = f"while :; do echo x >> {beats}; sleep 0.1; done"
-    shared = SharedDirectory(place / "shared", task_user("nobody"))
+    shared = SharedDirectory(place / "shared", find_task_user("nobody"))
     halted: list[int] = []
 
     async def before(desk: Desk) -> None:
@@ -70,14 +70,14 @@ def check_leaver(slurm: Slurm, place: Path, leaver: str) -> None:
             return beats.stat().st_size == size
 
         assert is_still() or is_still(), "it outlives its lease"
-        assert shared.read((task(0), 1)).ended is None
+        assert shared.read_records((task(0), 1)).end is None
     finally:
         for pid in halted:
             os.kill(pid, signal.SIGCONT)
-    slurm.wait(lambda: shared.read((task(0), 1)).ended is not None, "the script tells the end")
-    ended = shared.read((task(0), 1)).ended
+    slurm.wait(lambda: shared.read_records((task(0), 1)).end is not None, "the script tells the end")
+    ended = shared.read_records((task(0), 1)).end
     assert ended is not None
-    assert (ended.why, ended.code) == (LEASE_OVER, -9)
+    assert (ended.cause, ended.code) == (LEASE_OVER, -9)
 
 
 @pytest.mark.parametrize("leaver", ["setsid", "orphan"])

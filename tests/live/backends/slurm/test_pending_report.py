@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hanse.live.backends.interface import Wait
-from hanse.live.backends.slurm.attempt_store import NOTHING, Attempt, Fate, Phase
+from hanse.live.backends.interface import PendingAttempt
+from hanse.live.backends.slurm.attempt_store import NO_PROGRAM, EndReason, SlurmAttempt, SubmitPhase
 from hanse.live.backends.slurm.driver import SlurmJob
-from hanse.live.backends.slurm.pending_report import wait_of
+from hanse.live.backends.slurm.pending_report import find_pending_attempt
 from hanse.model.ids import job_of
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
@@ -31,19 +31,19 @@ def job(state: str, reason: str = "", number: int = 1) -> SlurmJob:
     return SlurmJob(number, -1, number, "hanse:north:00:1-7.0#1", state, "", reason=reason)
 
 
-def reason_of(attempt: Attempt, *jobs: SlurmJob, away: bool = False) -> str:
-    wait = wait_of(attempt, jobs, "n1", away)
+def reason_of(attempt: SlurmAttempt, *jobs: SlurmJob, away: bool = False) -> str:
+    wait = find_pending_attempt(attempt, jobs, "n1", away)
     assert wait is not None
-    assert (wait.task, wait.attempt, wait.node, wait.place, wait.since) == (task(0), 1, 0, "n1", 5)
+    assert (wait.task, wait.attempt, wait.node, wait.node_name, wait.requested_at) == (task(0), 1, 0, "n1", 5)
     return wait.reason
 
 
 def test_why_an_attempt_waits() -> None:
-    attempt = Attempt(launch(b""), NOTHING, 0, taken_at=5)
+    attempt = SlurmAttempt(launch(b""), NO_PROGRAM, 0, requested_at=5)
     assert reason_of(attempt) == "Slurm has not taken it yet: it has not answered"
-    attempt.trouble = "no such node"
+    attempt.submit_error = "no such node"
     assert reason_of(attempt) == "Slurm has not taken it yet: no such node"
-    attempt.phase = Phase.SUBMITTED
+    attempt.phase = SubmitPhase.SUBMITTED
     assert reason_of(attempt) == "it was handed to Slurm, which has not shown it yet"
     assert reason_of(attempt, job("PENDING")) == "Slurm gives no reason yet (PENDING)"
     priority = job("PENDING", "Priority")
@@ -58,22 +58,22 @@ def test_why_an_attempt_waits() -> None:
 
 def test_what_has_begun_or_is_taken_back_does_not_wait() -> None:
     pending = [job("PENDING", "Priority")]
-    for change in ({"started": True}, {"stop_at": 0}, {"fate": Fate(Outcome.LOST)}):
-        attempt = Attempt(launch(b""), NOTHING, 0)
-        assert wait_of(attempt, pending, "", False) is not None
+    for change in ({"started": True}, {"stop_at": 0}, {"fate": EndReason(Outcome.LOST)}):
+        attempt = SlurmAttempt(launch(b""), NO_PROGRAM, 0)
+        assert find_pending_attempt(attempt, pending, "", False) is not None
         for name, value in change.items():
             setattr(attempt, name, value)
-        assert wait_of(attempt, pending, "", False) is None
+        assert find_pending_attempt(attempt, pending, "", False) is None
 
 
 # --- in a real Slurm ----------------------------------------------------------------------------------------
 
 
-def waits(desk: Desk) -> tuple[Wait, ...]:
-    return desk.backend.waits(job_of(task(0)))
+def waits(desk: Desk) -> tuple[PendingAttempt, ...]:
+    return desk.backend.pending_attempts(job_of(task(0)))
 
 
-async def waits_for(desk: Desk, word: str) -> Wait:
+async def waits_for(desk: Desk, word: str) -> PendingAttempt:
     """Wait until the one task is known to wait for this."""
     await until(lambda: [word in wait.reason for wait in waits(desk)] == [True], f"it waits for {word}")
     return waits(desk)[0]
@@ -110,8 +110,8 @@ def test_a_job_in_a_closed_partition_says_so_and_is_given_back(
         asked = time.time_ns() // 1_000
         desk.start(launch(log.task()))
         wait = await waits_for(desk, "Slurm says PartitionDown (the partition is down)")
-        assert (wait.place, wait.node) == (slurm.nodes[0], 0)
-        assert asked <= wait.since <= time.time_ns() // 1_000
+        assert (wait.node_name, wait.node) == (slurm.nodes[0], 0)
+        assert asked <= wait.requested_at <= time.time_ns() // 1_000
         end = await desk.end_of()
         assert (end.outcome, desk.starts) == (Outcome.LOST, set())
         assert end.note == "Slurm does not let it start: PartitionDown (the partition is down)"
@@ -202,11 +202,11 @@ def test_since_when_it_waits_outlives_the_daemon(slurm: Slurm, place: Path) -> N
     async def before(desk: Desk) -> None:
         desk.guard(now() + HOUR)
         desk.start(launch(log.task()))
-        since.append((await waits_for(desk, "PartitionDown")).since)
+        since.append((await waits_for(desk, "PartitionDown")).requested_at)
 
     async def after(desk: Desk) -> None:
         wait = await waits_for(desk, "PartitionDown")
-        assert abs(wait.since - since[0]) < SECOND // 2  # when it was put on record
+        assert abs(wait.requested_at - since[0]) < SECOND // 2  # when it was put on record
         slurm.open()
         assert (await desk.end_of()).outcome is Outcome.SUCCEEDED
 
@@ -223,10 +223,10 @@ def test_room_of_a_closed_partition_is_not_on_offer(
     async def story(desk: Desk) -> None:
         desk.guard(now() + HOUR)
         await until(lambda: desk.room == dict.fromkeys(range(3), WHOLE), "all is withheld")
-        assert desk.backend.closures() == dict.fromkeys(range(3), "its partition in Slurm is not up")
+        assert desk.backend.closed_nodes() == dict.fromkeys(range(3), "its partition in Slurm is not up")
         slurm.open()
         await until(lambda: desk.room == dict.fromkeys(range(3), Resources()), "all is on offer again")
-        assert desk.backend.closures() == {}
+        assert desk.backend.closed_nodes() == {}
 
     slurm.run("scontrol", "update", "partitionname=batch", f"state={state}")
     try:
@@ -257,15 +257,15 @@ def test_why_a_node_is_not_for_the_league_is_told(slurm: Slurm, place: Path, dri
         desk.guard(now() + HOUR)
         slurm.run("scontrol", "update", f"nodename={slurm.nodes[1]}", "state=drain", "reason=fans are loud")
         await until(lambda: desk.room.get(1) == WHOLE, "it is withheld")
-        assert list(desk.backend.closures()) == [1]
-        why = desk.backend.closures()[1]
+        assert list(desk.backend.closed_nodes()) == [1]
+        why = desk.backend.closed_nodes()[1]
         assert why.startswith("in Slurm it is IDLE+DRAIN (fans are loud"), why
         slurm.resume()
         await until(lambda: desk.room.get(1) == Resources(), "it is on offer again")
-        assert desk.backend.closures() == {}
+        assert desk.backend.closed_nodes() == {}
         slurm.kill_controller()
         await until(lambda: desk.room.get(0) == WHOLE, "all is withheld")
-        assert desk.backend.closures() == dict.fromkeys(range(3), "Slurm does not answer")
+        assert desk.backend.closed_nodes() == dict.fromkeys(range(3), "Slurm does not answer")
 
     try:
         with_desk(lambda: backend_on(slurm, place, nodes_of(slurm), driver), story)

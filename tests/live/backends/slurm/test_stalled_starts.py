@@ -10,16 +10,32 @@ import pytest
 
 from hanse.core.config import NodeConfig
 from hanse.live.backends.process.launch_requests import TaskUser
-from hanse.live.backends.slurm.attempt_store import NOTHING, Attempt, AttemptStore, Fate, Phase
-from hanse.live.backends.slurm.attempt_tracker import Keeper
-from hanse.live.backends.slurm.capacity import NODE, Room
-from hanse.live.backends.slurm.driver import SlurmJob, SlurmNode, SlurmPartition, Submission, plain_reason
-from hanse.live.backends.slurm.fs_thread import Clerk, report_failure
-from hanse.live.backends.slurm.job_names import Key
-from hanse.live.backends.slurm.poller import Look, Lookout
-from hanse.live.backends.slurm.reconciler import LINGER_MICROSECONDS, Review
+from hanse.live.backends.slurm.attempt_store import (
+    NO_PROGRAM,
+    AttemptStore,
+    EndReason,
+    SlurmAttempt,
+    SubmitPhase,
+)
+from hanse.live.backends.slurm.attempt_tracker import AttemptTracker
+from hanse.live.backends.slurm.capacity import NODE_ATTRIBUTE, SlurmCapacity
+from hanse.live.backends.slurm.driver import (
+    SlurmJob,
+    SlurmNode,
+    SlurmPartition,
+    SlurmSubmission,
+    clean_reason,
+)
+from hanse.live.backends.slurm.fs_thread import FsThread, report_failure
+from hanse.live.backends.slurm.job_names import AttemptId
+from hanse.live.backends.slurm.poller import PollResult, SlurmPoller
+from hanse.live.backends.slurm.reconciler import LINGER_MICROSECONDS, SlurmReconciler
 from hanse.live.backends.slurm.shared_directory import SharedDirectory
-from hanse.live.backends.slurm.stalled_starts import BARRED_DOUBLINGS_MAX, SETTLE_MICROSECONDS, stall
+from hanse.live.backends.slurm.stalled_starts import (
+    BARRED_DOUBLINGS_MAX,
+    SCRIPT_DELAY_MICROSECONDS,
+    find_stall,
+)
 from hanse.model.ids import TaskId
 from hanse.model.messages import AttemptEnd, Outcome
 from hanse.model.resources import Resources
@@ -35,7 +51,7 @@ BEGIN_MAX = 60 * SECOND
 
 def nodes_of(slurm: Slurm) -> tuple[NodeConfig, ...]:
     whole = Resources(NODE_CPUS * 1_000, NODE_MEMORY_MIB << 20)
-    return tuple(NodeConfig(whole, ((NODE, name),)) for name in slurm.nodes)
+    return tuple(NodeConfig(whole, ((NODE_ATTRIBUTE, name),)) for name in slurm.nodes)
 
 
 def test_a_part_that_fails_ends_the_daemon_whatever_it_raised() -> None:
@@ -88,43 +104,45 @@ def job(state: str, reason: str = "") -> SlurmJob:
         ("PENDING", "ReqNodeNotAvail, UnavailableNodes:n1", False, None),
         ("PENDING", "Reservation", False, None),
         ("PENDING", "ReqNodeNotAvail, UnavailableNodes:n1", True, BEGIN_MAX),
-        ("PENDING", "BeginTime", False, SETTLE_MICROSECONDS),
-        ("PENDING", "BeginTime", True, SETTLE_MICROSECONDS),
-        ("PENDING", "JobHeldAdmin", False, SETTLE_MICROSECONDS),
-        ("PENDING", "JobHoldMaxRequeue", False, SETTLE_MICROSECONDS),
-        ("PENDING", "launch failed requeued held", False, SETTLE_MICROSECONDS),
-        ("REQUEUE_HOLD", "", False, SETTLE_MICROSECONDS),
-        ("SPECIAL_EXIT", "", False, SETTLE_MICROSECONDS),
+        ("PENDING", "BeginTime", False, SCRIPT_DELAY_MICROSECONDS),
+        ("PENDING", "BeginTime", True, SCRIPT_DELAY_MICROSECONDS),
+        ("PENDING", "JobHeldAdmin", False, SCRIPT_DELAY_MICROSECONDS),
+        ("PENDING", "JobHoldMaxRequeue", False, SCRIPT_DELAY_MICROSECONDS),
+        ("PENDING", "launch failed requeued held", False, SCRIPT_DELAY_MICROSECONDS),
+        ("REQUEUE_HOLD", "", False, SCRIPT_DELAY_MICROSECONDS),
+        ("SPECIAL_EXIT", "", False, SCRIPT_DELAY_MICROSECONDS),
         ("CONFIGURING", "", True, None),
         ("RUNNING", "", False, BEGIN_MAX),
         ("SUSPENDED", "", False, BEGIN_MAX),
-        ("COMPLETING", "", False, SETTLE_MICROSECONDS),
+        ("COMPLETING", "", False, SCRIPT_DELAY_MICROSECONDS),
         ("CANCELLED", "", False, None),
     ],
 )
 def test_what_hangs_and_how_long_it_may(state: str, reason: str, closed: bool, limit: int | None) -> None:
-    found = stall([job(state, reason)], closed, BEGIN_MAX)
+    found = find_stall([job(state, reason)], closed, BEGIN_MAX)
     assert (found and found.limit) == limit
 
 
 def test_the_patience_with_a_limit_doubles_with_every_attempt_up_to_a_bound() -> None:
     """A league of one cluster must not count a task as lost too often because a limit lets few run."""
     barred = [job("PENDING", "AssocMaxJobsLimit")]
-    limits = [found.limit for number in range(1, 51) if (found := stall(barred, False, BEGIN_MAX, number))]
+    limits = [
+        found.limit for number in range(1, 51) if (found := find_stall(barred, False, BEGIN_MAX, number))
+    ]
     assert limits[:3] == [BEGIN_MAX, 2 * BEGIN_MAX, 4 * BEGIN_MAX]
     assert limits[-1] == limits[BARRED_DOUBLINGS_MAX] == BEGIN_MAX << BARRED_DOUBLINGS_MAX
-    closed = stall([job("PENDING")], True, BEGIN_MAX, 50)
+    closed = find_stall([job("PENDING")], True, BEGIN_MAX, 50)
     assert closed is not None
     assert closed.limit == BEGIN_MAX  # the room of a closed node is not on offer
 
 
 def test_a_start_hangs_when_all_its_jobs_do() -> None:
     held, runs, waits, over = job("PENDING", "BeginTime"), job("RUNNING"), job("PENDING"), job("FAILED")
-    found = stall([held, runs, over], False, BEGIN_MAX)
+    found = find_stall([held, runs, over], False, BEGIN_MAX)
     assert found is not None
     assert found.limit == BEGIN_MAX
-    assert stall([held, waits], False, BEGIN_MAX) is None
-    assert stall([over], True, BEGIN_MAX) is None
+    assert find_stall([held, waits], False, BEGIN_MAX) is None
+    assert find_stall([over], True, BEGIN_MAX) is None
 
 
 @pytest.mark.parametrize(
@@ -132,7 +150,7 @@ def test_a_start_hangs_when_all_its_jobs_do() -> None:
     [("None", ""), ("(null)", ""), ("launch_failed_requeued_held", "launch failed requeued held")],
 )
 def test_reasons_are_read_as_people_say_them(text: str, reason: str) -> None:
-    assert plain_reason(text) == reason
+    assert clean_reason(text) == reason
 
 
 # --- taking back --------------------------------------------------------------------------------------------
@@ -145,14 +163,14 @@ class Heard:
         self.starts: list[TaskId] = []
         self.ends: list[AttemptEnd] = []
 
-    def started(self, task: TaskId, attempt: int) -> None:
+    def on_attempt_started(self, task: TaskId, attempt: int) -> None:
         assert attempt == 1
         self.starts.append(task)
 
-    def exited(self, end: AttemptEnd) -> None:
+    def on_attempt_ended(self, end: AttemptEnd) -> None:
         self.ends.append(end)
 
-    def withheld(self, node: int, amount: Resources) -> None:
+    def on_capacity_withheld(self, node: int, amount: Resources) -> None:
         raise AssertionError(f"a keeper says nothing of room: {node} {amount}")
 
 
@@ -161,13 +179,13 @@ class Kept:
 
     def __init__(self, place: Path) -> None:
         self.shared, store = SharedDirectory(place / "shared", TaskUser()), AttemptStore(place)
-        self.shared.prepare()
-        store.prepare()
-        self.clerk = Clerk()
+        self.shared.make_directories()
+        store.make_directories()
+        self.clerk = FsThread()
         self.heard = Heard()
-        self.keeper = Keeper(self.shared, store, self.clerk, lambda: None, lambda _key: None)
-        self.keeper.reports = self.heard
-        self.attempt = Attempt(launch(b""), NOTHING, 0)
+        self.keeper = AttemptTracker(self.shared, store, self.clerk, lambda: None, lambda _key: None)
+        self.keeper.listener = self.heard
+        self.attempt = SlurmAttempt(launch(b""), NO_PROGRAM, 0)
         self.keeper.attempts[self.attempt.key] = self.attempt
         self.clerk.start()
 
@@ -178,12 +196,12 @@ def test_what_is_taken_back_never_begins_and_what_has_begun_goes_on(tmp_path: Pa
         kept = Kept(tmp_path)
         if begun:
             (kept.shared.records / f"{task(0)}.1.began").write_text("ran 4 0 5\n", encoding="ascii")
-        kept.keeper.recall(kept.attempt, Fate(Outcome.LOST, "it hangs"))
-        await kept.clerk.finish(5)
+        kept.keeper.withdraw_start(kept.attempt, EndReason(Outcome.LOST, "it hangs"))
+        await kept.clerk.drain(5)
         ends = [(end.outcome, end.note) for end in kept.heard.ends]
         assert ends == ([] if begun else [(Outcome.LOST, "it hangs")])
         assert kept.heard.starts == ([task(0)] if begun else [])
-        assert (kept.attempt.fate is None) == begun
+        assert (kept.attempt.end_reason is None) == begun
 
     asyncio.run(story())
 
@@ -191,21 +209,21 @@ def test_what_is_taken_back_never_begins_and_what_has_begun_goes_on(tmp_path: Pa
 def test_a_submission_without_an_answer_is_repeated_after_later_looks_alone(tmp_path: Path) -> None:
     async def story() -> None:
         kept = Kept(tmp_path)
-        submitted: list[list[Key]] = []
-        review = Review(kept.keeper, submitted.append, BEGIN_MAX)
-        kept.attempt.submits, kept.attempt.unsure_since = 1, 1_000
-        review.compare(Look(999, [], [], {}))  # it was begun before the submission was given up
-        review.compare(Look(1_000, [], [], {}))
+        submitted: list[list[AttemptId]] = []
+        review = SlurmReconciler(kept.keeper, submitted.append, BEGIN_MAX)
+        kept.attempt.submit_count, kept.attempt.uncertain_since = 1, 1_000
+        review.reconcile(PollResult(999, [], [], {}))  # it was begun before the submission was given up
+        review.reconcile(PollResult(1_000, [], [], {}))
         assert submitted == [[], []]
-        review.compare(Look(1_001, [], [], {}))
+        review.reconcile(PollResult(1_001, [], [], {}))
         assert submitted[2:] == [[kept.attempt.key]]
-        kept.attempt.unsure_since = 0  # Slurm said itself that it did not take it
-        review.compare(Look(1_002, [], [], {}))
+        kept.attempt.uncertain_since = 0  # Slurm said itself that it did not take it
+        review.reconcile(PollResult(1_002, [], [], {}))
         assert submitted[3:] == [[kept.attempt.key]]
-        review.compare(Look(1_003, [], [job("PENDING")], {kept.attempt.key: [job("PENDING")]}))
+        review.reconcile(PollResult(1_003, [], [job("PENDING")], {kept.attempt.key: [job("PENDING")]}))
         assert submitted[4:] == [[]]
-        assert kept.attempt.phase is Phase.SUBMITTED
-        await kept.clerk.finish(5)
+        assert kept.attempt.phase is SubmitPhase.SUBMITTED
+        await kept.clerk.drain(5)
 
     asyncio.run(story())
 
@@ -215,18 +233,18 @@ def test_room_of_a_job_that_slurm_does_not_let_go_of_is_not_for_the_league(tmp_p
 
     async def story() -> None:
         kept = Kept(tmp_path)
-        review = Review(kept.keeper, lambda _keys: None, BEGIN_MAX)
+        review = SlurmReconciler(kept.keeper, lambda _keys: None, BEGIN_MAX)
         completing = SlurmJob(1, -1, 1, "hanse:north:00:1-7.0#1", "COMPLETING", "n1", 2, 1 << 30)
         busy = SlurmNode("n1", True, 4, 4 << 30, (), 2, 1 << 30, (), (), (), "", "")
-        room = Room((NodeConfig(Resources(4_000, 4 << 30), ((NODE, "n1"),)),))
+        room = SlurmCapacity((NodeConfig(Resources(4_000, 4 << 30), ((NODE_ATTRIBUTE, "n1"),)),))
         changes = []
         for at in (0, LINGER_MICROSECONDS - 1, LINGER_MICROSECONDS, LINGER_MICROSECONDS + 1):
-            look = Look(at, [busy], [completing], {(task(1), 1): [completing]})
-            assert review.useless(look) == []  # there is nothing to cancel
-            ours = [] if (1, -1) in review.outstaying else [completing]
-            changes.append(room.seen([busy], ours, {}))
+            look = PollResult(at, [busy], [completing], {(task(1), 1): [completing]})
+            assert review.find_useless_jobs(look) == []  # there is nothing to cancel
+            ours = [] if (1, -1) in review.lingering_jobs else [completing]
+            changes.append(room.update([busy], ours, {}))
         assert changes == [[], [], [], [(0, Resources(2_000, 1 << 30))]]
-        await kept.clerk.finish(5)
+        await kept.clerk.drain(5)
 
     asyncio.run(story())
 
@@ -235,11 +253,11 @@ def test_a_task_that_was_told_to_end_and_is_cancelled_for_not_obeying_was_cancel
     async def story() -> None:
         kept = Kept(tmp_path)
         (kept.shared.records / f"{task(0)}.1.began").write_text("ran 1 0 5\n", encoding="ascii")
-        kept.attempt.phase, kept.attempt.started, kept.attempt.stop_at = Phase.SUBMITTED, True, 0
-        review = Review(kept.keeper, lambda _keys: None, BEGIN_MAX)
-        for at in (1, 1 + SETTLE_MICROSECONDS):
-            review.compare(Look(at, [], [], {kept.attempt.key: [job("CANCELLED")]}))
-        await kept.clerk.finish(5)
+        kept.attempt.phase, kept.attempt.started, kept.attempt.stop_at = SubmitPhase.SUBMITTED, True, 0
+        review = SlurmReconciler(kept.keeper, lambda _keys: None, BEGIN_MAX)
+        for at in (1, 1 + SCRIPT_DELAY_MICROSECONDS):
+            review.reconcile(PollResult(at, [], [], {kept.attempt.key: [job("CANCELLED")]}))
+        await kept.clerk.drain(5)
         assert [end.outcome for end in kept.heard.ends] == [Outcome.CANCELLED]
 
     asyncio.run(story())
@@ -248,7 +266,7 @@ def test_a_task_that_was_told_to_end_and_is_cancelled_for_not_obeying_was_cancel
 class Mumbling:
     """A Slurm that cannot be understood at first."""
 
-    arrays = True
+    has_arrays = True
 
     def __init__(self) -> None:
         self.said = 0
@@ -263,7 +281,7 @@ class Mumbling:
         self.said += 1
         return [job("RUNNING")] if self.said > 1 else [int("nonsense")]  # type: ignore[list-item]
 
-    async def submit(self, submission: Submission) -> int:
+    async def submit(self, submission: SlurmSubmission) -> int:
         raise AssertionError(submission)
 
     async def cancel(self, jobs: Sequence[SlurmJob]) -> None:
@@ -276,8 +294,8 @@ class Mumbling:
 def test_an_answer_that_is_not_understood_does_not_end_the_looking() -> None:
     async def story() -> None:
         away: list[str] = []
-        seen: asyncio.Future[Look] = asyncio.get_running_loop().create_future()
-        lookout = Lookout(Mumbling(), "hanse:north:00:", lambda: 0.01, seen.set_result, away.append)
+        seen: asyncio.Future[PollResult] = asyncio.get_running_loop().create_future()
+        lookout = SlurmPoller(Mumbling(), "hanse:north:00:", lambda: 0.01, seen.set_result, away.append)
         looking = asyncio.get_running_loop().create_task(lookout.run())
         async with asyncio.timeout(WAIT_SECONDS_MAX):
             look = await seen

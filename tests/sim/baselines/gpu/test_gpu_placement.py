@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hanse.sim.baselines.gpu.fragmentation import FragmentTables, TypicalPods, typical_pods
 from hanse.sim.baselines.gpu.invariants import check_placement
 from hanse.sim.baselines.gpu.openb import DEVICES_MAX, MILLI, OpenbNodes, OpenbPods, PodTypes, inflate
-from hanse.sim.baselines.gpu.placement import PLACERS, Cluster, FgdChooser, place
+from hanse.sim.baselines.gpu.placement import PLACERS, FgdChooser, IdleCluster, place_pods
 
 MODELS = ("", "A", "B")
 
@@ -82,9 +82,9 @@ def test_every_placement_is_sound(
     pods: list[tuple[int, int, int, int, int]], nodes: list[tuple[int, int, int, int]], policy: str, seed: int
 ) -> None:
     made, cluster = pods_of(*pods), nodes_of(*nodes)
-    outcome = place(made, cluster, policy, seed)
+    outcome = place_pods(made, cluster, policy, seed)
     check_placement(made, cluster, outcome)
-    again = place(made, cluster, policy, seed)
+    again = place_pods(made, cluster, policy, seed)
     assert np.array_equal(outcome.node, again.node)
 
 
@@ -109,7 +109,7 @@ def test_fgd_takes_the_least_growth_of_fragmentation(
 ) -> None:
     typical = typical_pods(pods_of(*pods))
     types = pods_of(wanted).types
-    cluster = Cluster(
+    cluster = IdleCluster(
         nodes_of(*[(cpu, 10, 8, model) for model, cpu, _ in states]), types, np.arange(len(states))
     )
     cluster.idle[:] = [idle for _, _, idle in states]
@@ -151,14 +151,14 @@ def test_fgd_keeps_whole_devices_whole() -> None:
     # shares and whole devices are equally frequent: a second share goes to the device in use, on any node
     pods = pods_of(*[(1, 1, 1, 500, 0)] * 4, *[(1, 1, 1, 1_000, 0)] * 4)
     nodes = nodes_of((100, 100, 3, 1), (100, 100, 3, 1))
-    assert place(pods, nodes, "fgd", 3, demand=1.0).allocated == 1.0
+    assert place_pods(pods, nodes, "fgd", 3, demand=1.0).allocated == 1.0
 
 
 def test_packing_and_clustering_keep_sizes_together() -> None:
     pods = pods_of(*[(1, 1, 1, 1_000, 0)] * 8, *[(1, 1, 2, 1_000, 0)] * 4)
     nodes = nodes_of(*[(100, 100, 8, 1)] * 4)
     for policy in ("gpu-packing", "gpu-clustering"):
-        outcome = place(pods, nodes, policy, 0, demand=0.5)
+        outcome = place_pods(pods, nodes, policy, 0, demand=0.5)
         used = {int(node) for node in outcome.node.tolist()}
         assert len(used) == 2, policy
 
@@ -167,7 +167,8 @@ def test_random_spreads_what_best_fit_packs() -> None:
     pods = pods_of(*[(1, 1, 1, 100, 0)] * 40)
     nodes = nodes_of(*[(100, 100, 8, 1)] * 20)
     spread = {
-        policy: len(set(place(pods, nodes, policy, 0, demand=0.0251).node.tolist())) for policy in PLACERS
+        policy: len(set(place_pods(pods, nodes, policy, 0, demand=0.0251).node.tolist()))
+        for policy in PLACERS
     }
     assert spread["best-fit"] == spread["gpu-packing"] == 1
     assert spread["random"] > 10
@@ -176,7 +177,7 @@ def test_random_spreads_what_best_fit_packs() -> None:
 def test_the_checker_sees_a_device_given_twice() -> None:
     pods = pods_of(*[(1, 1, 1, 600, 0)] * 3)
     nodes = nodes_of((10, 10, 4, 1))
-    good = place(pods, nodes, "best-fit", 0, demand=0.3)
+    good = place_pods(pods, nodes, "best-fit", 0, demand=0.3)
     bad = type(good)(good.kind, good.node, np.zeros_like(good.device), good.allocated, 0.0)
     assert int((good.node >= 0).sum()) >= 2
     with pytest.raises(AssertionError, match="over-committed"):
@@ -188,7 +189,7 @@ def test_fgd_does_not_break_a_pair_that_a_larger_pod_could_use() -> None:
     # to a share alone the three devices are worth the same; to a pod of two devices the first two are not
     typical = typical_pods(pods_of((1, 0, 1, 500, 0), (1, 0, 2, 1_000, 0)))
     types = pods_of((1, 0, 1, 500, 0)).types
-    cluster = Cluster(nodes_of((50, 10, 3, 1)), types, np.arange(1))
+    cluster = IdleCluster(nodes_of((50, 10, 3, 1)), types, np.arange(1))
     cluster.idle[0, 2] = 500
     chooser = FgdChooser(FragmentTables(typical, len(MODELS)))
     assert chooser(cluster, types, 0, cluster.feasible(0)) == (0, 2)

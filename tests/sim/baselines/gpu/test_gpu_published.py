@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from hanse.sim.baselines.gpu.invariants import check_placement, check_schedule
-from hanse.sim.baselines.gpu.muri import muri_jobs, plain_workload
+from hanse.sim.baselines.gpu.muri import muri_jobs, without_quirks
 from hanse.sim.baselines.gpu.openb import openb_nodes, openb_pods
-from hanse.sim.baselines.gpu.placement import place
+from hanse.sim.baselines.gpu.placement import place_pods
 from hanse.sim.baselines.gpu.schedulers import GPU_SCHEDULERS
 from hanse.sim.baselines.gpu.workload import GpuSettings, equal_nodes, figures
 from hanse.sim.baselines.rigid.validate import MURI_CASES, MURI_POLICIES, PLACEMENT_CASES
@@ -30,7 +30,7 @@ def test_muri_with_its_quirks_is_exact(trace: str, policy: str) -> None:
 
 @pytest.mark.parametrize(("policy", "tolerance"), [("srtf", 0.02), ("srsf", 0.02), ("tiresias", 0.1)])
 def test_plain_schedulers_land_close(policy: str, tolerance: float) -> None:
-    workload = plain_workload(muri_jobs(load(TRACES / "muri" / "trace3.csv")))
+    workload = without_quirks(muri_jobs(load(TRACES / "muri" / "trace3.csv")))
     machine = GpuSettings(equal_nodes(8, 0, 0, 8_000))
     outcome = GPU_SCHEDULERS[policy](workload, machine)
     check_schedule(workload, machine, outcome)
@@ -44,6 +44,6 @@ def test_fgd_study(policy: str) -> None:
     nodes = openb_nodes(read_nodes(TRACES / "openb" / "openb_node_list_gpu_node.csv"))
     pods = openb_pods(load(TRACES / "openb" / "openb_pod_list_default.csv.gz"), nodes)
     assert (len(nodes.cpu), nodes.gpu_capacity) == (1_213, 6_212_000)
-    outcome = place(pods, nodes, policy, 42)
+    outcome = place_pods(pods, nodes, policy, 42)
     check_placement(pods, nodes, outcome)
     assert 100 * outcome.allocated == pytest.approx(PLACEMENT_CASES["default"][policy], abs=1.0)

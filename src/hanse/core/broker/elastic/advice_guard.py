@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from hanse.model.ids import MINUTE
-from hanse.policy.edge.guard import DOUBT, MARGIN
+from hanse.policy.edge.guard import MARGIN, STANDARD_ERRORS
 
 ENDS_MIN: Final = 10
 """Advised tasks that must have ended before a kind is judged."""
@@ -141,24 +141,26 @@ class AdviceGuard:
     def check(self) -> None:
         """Assert bounds."""
         assert len(self.comparisons) <= KINDS_MAX
-        for watch in self.comparisons.values():
-            assert max(watch.advice.cost.count, watch.rule.cost.count) <= ENDS_KEPT
+        for comparison in self.comparisons.values():
+            assert max(comparison.advice.cost.count, comparison.rule.cost.count) <= ENDS_KEPT
 
 
-def is_worse(watch: PolicyComparison) -> bool:
+def is_worse(comparison: PolicyComparison) -> bool:
     """True if advice does worse than the rule, beyond doubt; False before the kind is judged."""
-    if not watch.is_judged:
+    if not comparison.is_judged:
         return False
-    advice, rule = watch.advice, watch.rule
+    advice, rule = comparison.advice, comparison.rule
     if advice.slowdown.mean < (1.0 - MARGIN) * rule.slowdown.mean:
         return False
     excess = advice.cost.mean - (1.0 + MARGIN) * rule.cost.mean
-    return excess > DOUBT * math.sqrt(advice.cost.variance + (1.0 + MARGIN) ** 2 * rule.cost.variance)
+    return excess > STANDARD_ERRORS * math.sqrt(
+        advice.cost.variance + (1.0 + MARGIN) ** 2 * rule.cost.variance
+    )
 
 
-def describe_comparison(watch: PolicyComparison) -> str:
+def describe_comparison(comparison: PolicyComparison) -> str:
     """Return both sides in a sentence."""
-    advice, rule = watch.advice, watch.rule
+    advice, rule = comparison.advice, comparison.rule
     text = f"{advice.cost.count} advised tasks cost {advice.cost.mean:.2f} of the least believed and took "
     text += f"{advice.slowdown.mean:.2f} of the best time in all, "
     if not rule.cost.count:

@@ -61,15 +61,15 @@ class DurationStatsStore:
         self._combined: dict[str, tuple[DurationStats, ...]] = {}
         """Cache of sums over all brokers, dropped when a sum changes."""
 
-    def add(self, kind: str, cpu: int, gpu: int, ran: int) -> None:
+    def add(self, kind: str, cpu: int, gpu: int, run_time: int) -> None:
         """Count a task of this size that succeeded after ``run_time`` microseconds."""
         state = self.state
         known = state.own.get(kind)
         seen = {(one.cpu, one.gpu): one for one in known.sizes} if known is not None else {}
         before = seen.get((cpu, gpu), DurationStats(cpu, gpu, 0, 0))
-        if (not before.count and len(seen) >= SIZES_MAX) or before.total + ran > TOTAL_MAX:
+        if (not before.count and len(seen) >= SIZES_MAX) or before.total + run_time > TOTAL_MAX:
             return
-        seen[cpu, gpu] = DurationStats(cpu, gpu, before.total + ran, before.count + 1)
+        seen[cpu, gpu] = DurationStats(cpu, gpu, before.total + run_time, before.count + 1)
         state.version += 1
         state.own.pop(kind, None)  # the latest last
         state.own[kind] = KindStats(kind, state.version, tuple(seen.values()))
@@ -87,11 +87,11 @@ class DurationStatsStore:
         return found
 
     def _sum(self, kind: str) -> tuple[DurationStats, ...]:
-        told = [self.state.own.get(kind)]
-        told += [self.state.peers[peer].kinds.get(kind) for peer in self._peers if peer in self.state.peers]
+        stats = [self.state.own.get(kind)]
+        stats += [self.state.peers[peer].kinds.get(kind) for peer in self._peers if peer in self.state.peers]
         sums: dict[Size, tuple[int, int]] = {}
-        for learned in told:
-            for one in learned.sizes if learned is not None else ():
+        for kind_stats in stats:
+            for one in kind_stats.sizes if kind_stats is not None else ():
                 total, count = sums.get((one.gpu, one.cpu), (0, 0))
                 sums[one.gpu, one.cpu] = (total + one.total, count + one.count)
         sizes = sorted(sums)
@@ -105,53 +105,55 @@ class DurationStatsStore:
     def make_updates(self, alive: Callable[[str], bool]) -> list[tuple[str, DurationStatsUpdate]]:
         """Return the updates for this heartbeat, by peer; none for peers that have everything or are dead."""
         version, peers = self.state.version, self.state.peers
-        said: list[tuple[str, DurationStatsUpdate]] = []
+        updates: list[tuple[str, DurationStatsUpdate]] = []
         for peer in self._peers:
-            shared = peers.get(peer)
-            confirmed = shared.confirmed if shared is not None else 0
-            owed = shared is not None and shared.is_ack_due
-            if (confirmed < version or owed) and alive(peer):
-                said.append((peer, self._make_update(self._peer_stats(peer))))
-        return said
+            peer_stats = peers.get(peer)
+            confirmed = peer_stats.confirmed if peer_stats is not None else 0
+            is_ack_due = peer_stats is not None and peer_stats.is_ack_due
+            if (confirmed < version or is_ack_due) and alive(peer):
+                updates.append((peer, self._make_update(self._peer_stats(peer))))
+        return updates
 
     def _peer_stats(self, peer: str) -> PeerStats:
-        shared = self.state.peers.get(peer)
-        if shared is None:
-            shared = self.state.peers[peer] = PeerStats({})
-        return shared
+        peer_stats = self.state.peers.get(peer)
+        if peer_stats is None:
+            peer_stats = self.state.peers[peer] = PeerStats({})
+        return peer_stats
 
-    def _make_update(self, shared: PeerStats) -> DurationStatsUpdate:
-        shared.is_ack_due = False
-        since, until = shared.confirmed, self.state.version
-        fresh: list[KindStats] = []
-        for learned in reversed(self.state.own.values()):
-            if learned.version <= since:
+    def _make_update(self, peer_stats: PeerStats) -> DurationStatsUpdate:
+        peer_stats.is_ack_due = False
+        since, until = peer_stats.confirmed, self.state.version
+        changed: list[KindStats] = []
+        for kind_stats in reversed(self.state.own.values()):
+            if kind_stats.version <= since:
                 break
-            fresh.append(learned)
-        fresh.reverse()
-        if len(fresh) > KINDS_PER_MESSAGE_MAX:  # the oldest first; the rest after these are confirmed
-            del fresh[KINDS_PER_MESSAGE_MAX:]
-            until = fresh[-1].version
-        return DurationStatsUpdate(since, until, tuple(fresh), shared.until)
+            changed.append(kind_stats)
+        changed.reverse()
+        if len(changed) > KINDS_PER_MESSAGE_MAX:  # the oldest first; the rest after these are confirmed
+            del changed[KINDS_PER_MESSAGE_MAX:]
+            until = changed[-1].version
+        return DurationStatsUpdate(since, until, tuple(changed), peer_stats.until)
 
-    def on_duration_stats_update(self, peer: str, told: DurationStatsUpdate) -> list[str]:
+    def on_duration_stats_update(self, peer: str, update: DurationStatsUpdate) -> list[str]:
         """Apply a peer's update; return the kinds that changed."""
-        shared = self._peer_stats(peer)
-        shared.confirmed = max(shared.confirmed, min(told.acked_version, self.state.version))
+        peer_stats = self._peer_stats(peer)
+        peer_stats.confirmed = max(peer_stats.confirmed, min(update.acked_version, self.state.version))
         changed = []
-        for learned in told.kinds:
-            known = shared.kinds.get(learned.kind)
-            if known is None or learned.version > known.version:
-                shared.kinds[learned.kind] = learned
-                self._combined.pop(learned.kind, None)
-                changed.append(learned.kind)
-        while len(shared.kinds) > KINDS_MAX:
-            oldest = min(shared.kinds.values(), key=lambda learned: (learned.version, learned.kind))
-            del shared.kinds[oldest.kind]
+        for kind_stats in update.kinds:
+            known = peer_stats.kinds.get(kind_stats.kind)
+            if known is None or kind_stats.version > known.version:
+                peer_stats.kinds[kind_stats.kind] = kind_stats
+                self._combined.pop(kind_stats.kind, None)
+                changed.append(kind_stats.kind)
+        while len(peer_stats.kinds) > KINDS_MAX:
+            oldest = min(
+                peer_stats.kinds.values(), key=lambda kind_stats: (kind_stats.version, kind_stats.kind)
+            )
+            del peer_stats.kinds[oldest.kind]
             self._combined.pop(oldest.kind, None)
-        if told.since <= shared.until < told.until:
-            shared.until = told.until
-        shared.is_ack_due = shared.is_ack_due or told.until > told.since
+        if update.since <= peer_stats.until < update.until:
+            peer_stats.until = update.until
+        peer_stats.is_ack_due = peer_stats.is_ack_due or update.until > update.since
         return changed
 
     def restore(self, state: DurationStatsState) -> None:
@@ -162,10 +164,10 @@ class DurationStatsStore:
     def check(self) -> None:
         """Assert bounds, and that the own sums are in the order of their versions."""
         state = self.state
-        versions = [learned.version for learned in state.own.values()]
+        versions = [kind_stats.version for kind_stats in state.own.values()]
         assert versions == sorted(versions)
         assert len(versions) <= KINDS_MAX
         assert not versions or versions[-1] <= state.version
-        for shared in state.peers.values():
-            assert len(shared.kinds) <= KINDS_MAX
-            assert shared.confirmed <= state.version
+        for peer_stats in state.peers.values():
+            assert len(peer_stats.kinds) <= KINDS_MAX
+            assert peer_stats.confirmed <= state.version

@@ -81,14 +81,14 @@ class ElasticSizing:
         for chosen in self.context.sizer.preferred_sizes(facts):
             sized = msgspec.structs.replace(shape, ask=chosen.size, ask_max=None)
             if chosen.size == part.ask or self._fits(sized):
-                return sized, self._by_rule(record, group, chosen.reason)
+                return sized, self._explain_rule(record, group, chosen.reason)
         return shape, ""
 
     def _apply_advice(
         self, record: JobRecord, group: int, facts: ElasticFacts, shape: Shape
     ) -> tuple[Shape, str] | None:
         """Return the shape and reason by advice; None if none applies, or the group has waited too long."""
-        advice = self._advice(record, group)
+        advice = self._advice_for(record, group)
         if advice is None or facts.waited_seconds >= WAIT_MAX:
             return None
         size = _size(facts, advice)
@@ -96,20 +96,22 @@ class ElasticSizing:
         sized = msgspec.structs.replace(shape, ask=size, ask_max=None)
         if not self._fits(sized):
             return None
-        words = self.advice.guard.describe(kind_of(record, group))
-        return sized, f"by the network: {explain_size(facts, size)}; guard: {words}"
+        comparison = self.advice.guard.describe(kind_of(record, group))
+        return sized, f"by the network: {explain_size(facts, size)}; guard: {comparison}"
 
-    def _by_rule(self, record: JobRecord, group: int, reason: str) -> str:
+    def _explain_rule(self, record: JobRecord, group: int, reason: str) -> str:
         """Explain why the rule chose, if the network could have chosen."""
         if not self.context.sizer.takes_advice:
             return reason
-        given = self.advice.find_outcome(record.id, group)
-        aside = self.advice.guard.find_suspension(kind_of(record, group), self.context.now)
-        if aside:
-            return f"by the rule: {reason}; the network is put aside: {aside}"
-        if given is None:
+        outcome = self.advice.find_outcome(record.id, group)
+        suspension = self.advice.guard.find_suspension(kind_of(record, group), self.context.now)
+        if suspension:
+            return f"by the rule: {reason}; the network is put aside: {suspension}"
+        if outcome is None:
             return f"by the rule: {reason}; no advice yet"
-        return f"by the rule: {reason}; " + ("its turn" if given.advice is None else "it has waited too long")
+        return f"by the rule: {reason}; " + (
+            "its turn" if outcome.advice is None else "it has waited too long"
+        )
 
     def _fits(self, shape: Shape) -> bool:
         return any(view.can_ever_hold(shape) for view in self.context.views)
@@ -124,12 +126,12 @@ class ElasticSizing:
         return self.context.queue.join(shape)
 
     def _record_decision(
-        self, record: JobRecord, group: int, answered: DecisionKind, tasks: int, reason: str
+        self, record: JobRecord, group: int, kind: DecisionKind, tasks: int, reason: str
     ) -> None:
         """Record a decision that leaves the group's last decision about waiting unchanged."""
-        told, record.last_decision[group] = record.last_decision[group], ""
-        self.context.record_decision(record, group, answered, tasks, reason)
-        record.last_decision[group] = told
+        previous, record.last_decision[group] = record.last_decision[group], ""
+        self.context.record_decision(record, group, kind, tasks, reason)
+        record.last_decision[group] = previous
 
     def leave(self, record: JobRecord, group: int) -> None:
         """Remove a group that is in no line any more."""
@@ -145,21 +147,23 @@ class ElasticSizing:
         record.sizes.update(dict.fromkeys(tasks, size))
         record.served[group] = self.context.now
         if self.context.sizer.takes_advice:
-            advice = self._advice(record, group)
+            advice = self._advice_for(record, group)
             followed = advice is not None and (advice.cpu, advice.gpu) == (size.cpu, size.gpu)
             record.placed.update(dict.fromkeys(tasks, (self.context.now, followed)))
             self._holding[record.id] = None
 
     def rank_by_advice(self, record: JobRecord, group: int, views: list[ClusterView]) -> list[ClusterView]:
         """Return the clusters to search, the advised one first."""
-        advice = self._advice(record, group) if self.context.sizer.takes_advice and len(views) > 1 else None
+        advice = (
+            self._advice_for(record, group) if self.context.sizer.takes_advice and len(views) > 1 else None
+        )
         if advice is None:
             return views
         return sorted(views, key=lambda view: view.name != advice.cluster)
 
-    def _advice(self, record: JobRecord, group: int) -> Advice | None:
-        given = self.advice.find_outcome(record.id, group)
-        return given.advice if given is not None else None
+    def _advice_for(self, record: JobRecord, group: int) -> Advice | None:
+        outcome = self.advice.find_outcome(record.id, group)
+        return outcome.advice if outcome is not None else None
 
     def find_long_waiting(self) -> list[Group]:
         """Return the groups that were sized in advance and have waited for a second or more."""
@@ -187,7 +191,7 @@ class ElasticSizing:
             self.advice.request_soon()
         return groups
 
-    def _judge(self, record: JobRecord, index: int, size: Resources, ran: int) -> None:
+    def _judge(self, record: JobRecord, index: int, size: Resources, run_time: int) -> None:
         """Report a task's cost and slowdown to the guard, by the beliefs from before its end."""
         group = record.group_of(index)
         kind = kind_of(record, group)
@@ -197,7 +201,7 @@ class ElasticSizing:
         best = next((one for one in rank_by_cost(facts) if (one.size.cpu, one.size.gpu) in tried), None)
         if best is None:
             return  # no size was tried often enough to be compared with
-        cost = ran * markup(facts.least, size) / max(1.0, best.cost)
+        cost = run_time * markup(facts.least, size) / max(1.0, best.cost)
         slowdown = (self.context.now - record.accepted_at) / max(1.0, best.duration)
         verdict = self.advice.guard.on_task_ended(kind, cost, slowdown, advised, self.context.now)
         if verdict:
@@ -209,15 +213,15 @@ class ElasticSizing:
 
     def send_updates(self) -> None:
         """Send the peers, with every heartbeat, the sums that they do not have yet."""
-        context, known = self.context, self.duration_stats.state
-        if not known.version and not known.peers:
+        context, state = self.context, self.duration_stats.state
+        if not state.version and not state.peers:
             return  # no broker has seen an elastic task end
-        for peer, news in self.duration_stats.make_updates(context.membership.is_alive):
-            context.links.send_soft(context.effects, peer, news)
+        for peer, update in self.duration_stats.make_updates(context.membership.is_alive):
+            context.links.send_soft(context.effects, peer, update)
 
-    def on_duration_stats_update(self, peer: str, news: DurationStatsUpdate) -> list[Group]:
+    def on_duration_stats_update(self, peer: str, update: DurationStatsUpdate) -> list[Group]:
         """Apply the sums of a peer; return the groups to size again."""
-        kinds = self.duration_stats.on_duration_stats_update(peer, news)
+        kinds = self.duration_stats.on_duration_stats_update(peer, update)
         if kinds:
             self.context.mark("broker.learned_from_peer")
         return sorted([group for kind in kinds for group in self.waiting.get(kind, ())])
@@ -245,8 +249,8 @@ class ElasticSizing:
         """True if advice for a group would count."""
         if self.advice.guard.find_suspension(kind, self.context.now):
             return False
-        given = self.advice.find_outcome(job, group)
-        return given is None or given.advice is not None
+        outcome = self.advice.find_outcome(job, group)
+        return outcome is None or outcome.advice is not None
 
     def on_advice_received(self, event: AdviceReceived) -> list[Group]:
         """Apply advice; return the groups to size again."""

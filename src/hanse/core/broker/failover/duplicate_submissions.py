@@ -29,12 +29,12 @@ class DuplicateSubmissions:
 
     def __init__(
         self, context: BrokerContext, lifecycle: JobLifecycle, state: Callable[[], OwnedShardsState],
-        reached: Callable[[str], bool], again: Callable[[list[JobRecord]], None],
+        is_reachable: Callable[[str], bool], admit_again: Callable[[list[JobRecord]], None],
     ) -> None:  # fmt: skip
         self.context, self.lifecycle = context, lifecycle
         self._state = state
-        self._is_reachable = reached
-        self._admit_again = again
+        self._is_reachable = is_reachable
+        self._admit_again = admit_again
         """Callback with jobs after a reply: admit them if nothing else prevents it."""
         self.on_dropped: Callable[[JobRecord], None] = lambda _: None
         """Callback with a job that was dropped: its standby must forget it."""

@@ -80,7 +80,7 @@ def attempts_of(column: EndColumn) -> list[int]:
     return _attempts(column).tolist()
 
 
-def find_have_run(column: EndColumn) -> bytes:
+def ran_flags(column: EndColumn) -> bytes:
     """Return a byte per task of a column: 1 if it has run, else 0."""
     return (_attempts(column) > 0).tobytes()
 

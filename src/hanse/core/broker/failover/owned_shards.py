@@ -72,7 +72,7 @@ class OwnedShard(
     done_runs: list[tuple[TaskId, int, int, int]] = []
     """Runs of neighbours that ended alike, not yet sent to the standby: task, state, attempt, count."""
 
-    def settle_later(self, cluster: str, task: TaskId, attempt: int) -> bool:
+    def ack_later(self, cluster: str, task: TaskId, attempt: int) -> bool:
         """Let the warden forget an end when the standby knows it; True if there is a standby."""
         if self.standby:
             self.unsent_acks.append((cluster, task, attempt))
@@ -82,9 +82,9 @@ class OwnedShard(
 
     def is_quiet(self) -> bool:
         """True if no job and no unsent entry of the shard is left."""
-        return not self.jobs_left and not self.admitting and not self.count_untold()
+        return not self.jobs_left and not self.admitting and not self.count_unsent()
 
-    def count_untold(self) -> int:
+    def count_unsent(self) -> int:
         """Count what the standby, wardens and users have still to be told of the shard."""
         waits: tuple[Sized, ...] = (
             self.unsent_ends,
@@ -105,13 +105,13 @@ class OwnedShard(
         columns = self.republishing_columns[0][0] if self.republishing_columns else NEVER
         return min(runs, columns) if runs >= 0 else columns
 
-    def end_run(self, task: TaskId, state: int, count: int) -> None:
+    def add_end_run(self, task: TaskId, state: int, count: int) -> None:
         """Add a run of neighbours that ended alike and never ran."""
         self.republishing.append((-1 if self.standby else 0, task, 0, state, count))
         if self.standby:
             self.done_runs.append((task, state, 0, count))
 
-    def told(self, number: int) -> None:
+    def mark_sent(self, number: int) -> None:
         """Note that this message to the standby, or an earlier one, contains all ends so far."""
         self.unsent_ends.clear()
         self.done_runs.clear()
@@ -131,7 +131,7 @@ class OwnedShard(
         self.republishing = [(number, *entry[1:]) for entry in self.republishing]
         self.republishing_columns = [(number, *entry[1:]) for entry in self.republishing_columns]
 
-    def take_republishing(self, safe: int, most: int, out: list[Effect]) -> int:
+    def take_republishing(self, safe: int, most: int, effects: list[Effect]) -> int:
         """Publish the next of ``republishing``: runs, or else one column. Return the number of tasks."""
         if not self.republishing or not 0 <= self.republishing[0][0] <= safe:
             _, first, states, attempts = self.republishing_columns[0]
@@ -139,7 +139,7 @@ class OwnedShard(
                 return 0
             del self.republishing_columns[0]
             ends = ends_in((first, states, attempts))
-            out += [
+            effects += [
                 TaskSettled(TaskId(task), attempt, OUTCOME_BY_STATE[state]) for task, state, attempt in ends
             ]
             return len(states)
@@ -148,17 +148,19 @@ class OwnedShard(
             number, first, attempt, state, count = self.republishing.pop(0)
             part = min(count, left)
             left -= part
-            out.append(settled(TaskId(first), attempt, state, part))
+            effects.append(settled_effect(TaskId(first), attempt, state, part))
             if part < count:
                 self.republishing.insert(0, (number, first + part, attempt, state, count - part))
         return most - left
 
-    def leave_to(self, other: "OwnedShard", theirs: Container[JobId]) -> None:
+    def move_unpublished_to(self, other: "OwnedShard", transferred_jobs: Container[JobId]) -> None:
         """Move what is unpublished to another own shard, except for the jobs that the new owner has. The new
         owner was told to forget the rest, so no other broker will publish it."""
-        runs = [entry for entry in self.republishing if job_of(TaskId(entry[1])) not in theirs]
-        columns = [entry for entry in self.republishing_columns if job_of(TaskId(entry[1])) not in theirs]
-        rest = [entry for entry in self.publishing if _job(entry) not in theirs]
+        runs = [entry for entry in self.republishing if job_of(TaskId(entry[1])) not in transferred_jobs]
+        columns = [
+            entry for entry in self.republishing_columns if job_of(TaskId(entry[1])) not in transferred_jobs
+        ]
+        rest = [entry for entry in self.publishing if _job_of_entry(entry) not in transferred_jobs]
         other.republishing[:0] = [(0, *entry[1:]) for entry in runs]
         other.republishing_columns[:0] = [(0, *entry[1:]) for entry in columns]
         other.publishing[:0] = [(0, *entry[1:]) for entry in rest]
@@ -209,15 +211,15 @@ class OwnedShardsState(
     new_owners: dict[JobId, str] = {}
     """Owner of each of ``transferred_jobs``."""
 
-    def transfer(self, jobs: Sequence[JobId], new_owner: str, most: int) -> None:
+    def record_transfer(self, jobs: Sequence[JobId], new_owner: str, most: int) -> None:
         """Record that a new owner has jobs; remember ``most`` of all such jobs."""
         for job in jobs:
-            self.take_back(job)
+            self.forget_transfer(job)
             self.transferred_jobs[job], self.new_owners[job] = True, new_owner
         while len(self.transferred_jobs) > most:
-            self.take_back(next(iter(self.transferred_jobs)))
+            self.forget_transfer(next(iter(self.transferred_jobs)))
 
-    def take_back(self, job: JobId) -> None:
+    def forget_transfer(self, job: JobId) -> None:
         """Drop the record that another broker has taken a job."""
         self.transferred_jobs.pop(job, None)
         self.new_owners.pop(job, None)
@@ -241,7 +243,7 @@ class UnreplicatedEnds:
             self.runs += [(first, first + count, owned) for _, first, _, _, count in owned.republishing]
         self.runs.sort(key=lambda run: run[0])
 
-    def owner_of(self, task: TaskId) -> OwnedShard | None:
+    def find_shard(self, task: TaskId) -> OwnedShard | None:
         """Return the shard of an ended task that the standby may not know; None otherwise."""
         found = self.tasks.get(task)
         if found is None and self.runs:
@@ -274,7 +276,7 @@ def new_owned_shard(term: int, standby: str) -> OwnedShard:
     return owned
 
 
-def settled(task: TaskId, attempt: int, state: int, count: int) -> Effect:
+def settled_effect(task: TaskId, attempt: int, state: int, count: int) -> Effect:
     """Return the effect that publishes how neighbours have ended."""
     outcome = OUTCOME_BY_STATE[state]
     if count == 1:
@@ -282,7 +284,7 @@ def settled(task: TaskId, attempt: int, state: int, count: int) -> Effect:
     return TasksSettled(task, attempt, outcome, count)
 
 
-def _job(entry: tuple[int, int, int, int]) -> JobId:
+def _job_of_entry(entry: tuple[int, int, int, int]) -> JobId:
     """Return the job of an entry of ``publishing``."""
     _, subject, attempt, _ = entry
     return JobId(subject) if attempt < 0 else job_of(TaskId(subject))

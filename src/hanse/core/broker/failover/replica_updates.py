@@ -68,7 +68,7 @@ class TaskEnds(msgspec.Struct, gc=False):
         self.count -= len(before) - before.count(0)
         if before.count(0) < len(before):
             known = self.attempt[first:behind]
-            tries = [told if state else old for state, told, old in zip(fresh, tries, known, strict=True)]
+            tries = [new if state else old for state, new, old in zip(fresh, tries, known, strict=True)]
             fresh = bytes([state or old for state, old in zip(fresh, before, strict=True)])
         self.state[first:behind], self.attempt[first:behind] = fresh, tries
         self.count += len(fresh) - fresh.count(0)
@@ -169,7 +169,7 @@ def find_end_runs(states: bytearray, attempts: list[int], ran: bytearray | None 
         if block.count(block[0]) == len(block) and tries.count(tries[0]) == len(tries):
             parts = [((block[0], tries[0]), len(block))]
         elif max(tries) < 256:
-            parts = _parts(bytes(block), bytes(tries))
+            parts = _split_runs(bytes(block), bytes(tries))
         else:
             parts = [(key, len(list(same))) for key, same in groupby(zip(block, tries, strict=True))]
         for key, count in parts:
@@ -183,7 +183,7 @@ def find_end_runs(states: bytearray, attempts: list[int], ran: bytearray | None 
         yield first, *last, length
 
 
-def _parts(states: bytes, attempts: bytes) -> list[tuple[tuple[int, int], int]]:
+def _split_runs(states: bytes, attempts: bytes) -> list[tuple[tuple[int, int], int]]:
     """Split two columns into runs, with as many steps as there are runs, not tasks."""
     found = []
     while states:

@@ -19,7 +19,7 @@ from hanse.core.broker.failover.owned_shards import (
 from hanse.core.broker.failover.replica_updates import replica_messages, replica_update_messages
 from hanse.core.broker.failover.standby import (
     ATTEMPTS_BITS,
-    Latest,
+    LatestAttempts,
     StandbyShard,
     latest_attempts,
     restore_job,
@@ -51,36 +51,36 @@ class ShardReplication:
         self.state = OwnedShardsState(0, {}, {}, {}, NEVER, [], {}, {})
         self.shard_ids: tuple[ShardId, ...] = ()
         """Ids of the owned shards, as the reply to every warden's heartbeat carries them."""
-        self.teardown = ShardTeardown(context, lambda: self.state, lambda: self.base)
+        self.teardown = ShardTeardown(context, lambda: self.state, lambda: self.base_shard)
         self.teardown.on_closed = self._update_shard_ids
         self.duplicates = DuplicateSubmissions(
             context, lifecycle, lambda: self.state, self._is_reachable, self._admit_again
         )
         self.duplicates.on_dropped = self._on_duplicate_dropped
-        self.busy = True
+        self.needs_release = True
         """True if something may be releasable: an entry was added, or an acknowledgement has come."""
-        self._budget_of, self._budget = context.effects, PUBLISH_MAX
+        self._budget_effects, self._budget = context.effects, PUBLISH_MAX
         """Number of ends that the event with this list of effects may still publish."""
         context.links.on_firm_ack = self._on_firm_ack
-        lifecycle.on_task_done, lifecycle.done_run = self._on_task_done, self._tasks_done
+        lifecycle.on_task_done, lifecycle.on_tasks_done = self._on_task_done, self._on_tasks_done
         lifecycle.on_job_over = self._on_job_over
         lifecycle.large_cancellations.is_held, lifecycle.large_cancellations.on_begun = (
             self._is_standby_behind,
             self.on_job_cancelled,
         )
         timings = context.timings
-        self._mute_after = timings.suspect_after + 2 * timings.resend_after
+        self._unresponsive_after = timings.suspect_after + 2 * timings.resend_after
         """Time without any acknowledgement after which a peer counts as unreachable."""
 
     @property
-    def base(self) -> ShardId:
+    def base_shard(self) -> ShardId:
         """Shard that newly submitted jobs join."""
         return f"{self.context.config.name}#{self.state.generation}"
 
     def restore(self, state: OwnedShardsState) -> None:
         """Restore a dumped state."""
         self.state = state
-        self.busy = self.teardown.has_grown = True
+        self.needs_release = self.teardown.has_grown = True
         self._update_shard_ids()
 
     def _update_shard_ids(self) -> None:
@@ -107,9 +107,9 @@ class ShardReplication:
 
     def _create_shard(self) -> None:
         self.state.generation += 1
-        self.state.owned[self.base] = new_owned_shard(1, self._find_next_standby())
+        self.state.owned[self.base_shard] = new_owned_shard(1, self._find_next_standby())
         self._update_shard_ids()
-        self._register_standby(self.base)
+        self._register_standby(self.base_shard)
 
     def _register_standby(self, shard: ShardId) -> None:
         owned = self.state.owned[shard]
@@ -134,7 +134,7 @@ class ShardReplication:
                 self._register_standby(
                     message.shard
                 )  # accepted elsewhere: this reverts wardens that agreed to an aborted takeover
-            self.busy = True
+            self.needs_release = True
             self.release_safe()
 
     def _on_disowned(self, shard: ShardId, owned: OwnedShard, cluster: str, owner: str) -> None:
@@ -143,7 +143,7 @@ class ShardReplication:
         owner."""
         if owner and owner != self.context.config.name:
             owned.disowned_by[cluster] = owner
-            if shard == self.base and all(
+            if shard == self.base_shard and all(
                 name in owned.disowned_by for name in self.context.config.active_clusters
             ):
                 self.context.mark("broker.founded_anew")
@@ -179,7 +179,7 @@ class ShardReplication:
         other members while copies of jobs do not."""
         context = self.context
         return context.membership.is_alive(peer) and not context.links.link(peer).is_unresponsive(
-            context.now, self._mute_after
+            context.now, self._unresponsive_after
         )
 
     def _find_refusing(self, owned: OwnedShard) -> list[str]:
@@ -203,11 +203,11 @@ class ShardReplication:
         ):  # else the old standby, which has every job, stays registered until the new one has them
             self._register_standby(shard)
         owned.pending_acks = [(owned.last_message, *entry[1:]) for entry in owned.pending_acks]
-        owned.told(owned.last_message)
+        owned.mark_sent(owned.last_message)
         owned.publishing = [(owned.last_message, *entry[1:]) for entry in owned.publishing]
         owned.cover_republishing(owned.last_message)
         owned.admitting = [(owned.last_message, job) for _, job in owned.admitting]
-        self.busy = True
+        self.needs_release = True
         self.release_safe()
 
     def _replicate(
@@ -225,7 +225,7 @@ class ShardReplication:
         owned = self.state.owned[record.shard]
         owned.last_message = self._replicate(record.shard, owned, [record], {}) or owned.last_message
         owned.admitting.append((owned.last_message if owned.standby else 0, record.id))
-        self.busy = True
+        self.needs_release = True
         self.release_safe()
 
     def _find_safe_message(self, owned: OwnedShard) -> int:
@@ -236,11 +236,11 @@ class ShardReplication:
 
     def release_safe(self) -> None:
         """Admit, publish and acknowledge what the standby has confirmed."""
-        if not self.busy:
+        if not self.needs_release:
             return
-        self.busy = False
-        if self._budget_of is not self.context.effects:  # another event
-            self._budget_of, self._budget = self.context.effects, PUBLISH_MAX
+        self.needs_release = False
+        if self._budget_effects is not self.context.effects:  # another event
+            self._budget_effects, self._budget = self.context.effects, PUBLISH_MAX
         for shard, owned in self.state.owned.items():
             if (
                 owned.copy_complete_message
@@ -248,16 +248,16 @@ class ShardReplication:
             ):
                 owned.copy_complete_message = 0
                 self._register_standby(shard)
-            again = owned.next_republishing()
-            if not (owned.publishing or owned.admitting or owned.pending_acks or again < NEVER):
+            next_message = owned.next_republishing()
+            if not (owned.publishing or owned.admitting or owned.pending_acks or next_message < NEVER):
                 continue
             safe = self._find_safe_message(owned)
-            if again <= safe and again < NEVER:
+            if next_message <= safe and next_message < NEVER:
                 self._budget -= owned.take_republishing(safe, self._budget, self.context.effects)
-                again = owned.next_republishing()
-            if again > safe or again == NEVER:
+                next_message = owned.next_republishing()
+            if next_message > safe or next_message == NEVER:
                 self._publish(owned, safe)
-            if (again <= safe and again < NEVER) or (
+            if (next_message <= safe and next_message < NEVER) or (
                 owned.publishing and 0 <= owned.publishing[0][0] <= safe
             ):
                 self.state.progress_at = self.context.now
@@ -274,17 +274,17 @@ class ShardReplication:
         for owned in self.state.owned.values():
             waits = owned.publishing or owned.admitting or owned.pending_acks or owned.copy_complete_message
             if waits or owned.next_republishing() < NEVER:
-                self.busy = True
+                self.needs_release = True
                 return
 
     def _admit_again(self, records: list[JobRecord]) -> None:
         """Queue doubtful jobs for admission again after a reply."""
-        there = {job for owned in self.state.owned.values() for _, job in owned.admitting}
+        queued_jobs = {job for owned in self.state.owned.values() for _, job in owned.admitting}
         for record in records:
             owned = self.state.owned.get(record.shard)
-            if owned is not None and record.id not in there:
+            if owned is not None and record.id not in queued_jobs:
                 owned.admitting.append((owned.last_message if owned.standby else 0, record.id))
-                self.busy = True
+                self.needs_release = True
 
     def _on_duplicate_dropped(self, record: JobRecord) -> None:
         """Have the standby drop its copy of a duplicate job."""
@@ -312,15 +312,15 @@ class ShardReplication:
     def _publish(self, owned: OwnedShard, safe: int) -> None:
         """Publish what would survive this broker; before that a standby could still decide otherwise."""
         count = 0
-        out = self.context.effects
+        effects = self.context.effects
         for number, subject, attempt, state in owned.publishing:
             if not 0 <= number <= safe or count == self._budget:
                 break
             count += 1
             if attempt >= 0:
-                out.append(TaskSettled(TaskId(subject), attempt, OUTCOME_BY_STATE[state]))
+                effects.append(TaskSettled(TaskId(subject), attempt, OUTCOME_BY_STATE[state]))
             else:
-                out.append(JobSettled(JobId(subject), OUTCOME_BY_STATE[state]))
+                effects.append(JobSettled(JobId(subject), OUTCOME_BY_STATE[state]))
                 self.lifecycle.announce(JobId(subject))
         self._budget -= count
         del owned.publishing[:count]
@@ -355,19 +355,19 @@ class ShardReplication:
             self._schedule_updates()
         else:
             owned.publishing.append((0, task, attempt, state))
-            self.busy = True
+            self.needs_release = True
 
-    def _tasks_done(self, record: JobRecord, first: int, count: int) -> None:
+    def _on_tasks_done(self, record: JobRecord, first: int, count: int) -> None:
         """Handle the same end of neighbours that never ran."""
         if count == 1:
             self._on_task_done(record, first, 0)
             return
         owned = self.state.owned[record.shard]
-        owned.end_run(task_id(record.id, first), record.state[first], count)
+        owned.add_end_run(task_id(record.id, first), record.state[first], count)
         if owned.standby:
             self._schedule_updates()
         else:
-            self.busy = True
+            self.needs_release = True
 
     def _on_job_over(self, record: JobRecord) -> None:
         owned = self.state.owned[record.shard]
@@ -380,7 +380,7 @@ class ShardReplication:
             owned.forget.append(record.id)
             self._schedule_updates()
         else:
-            self.busy = True
+            self.needs_release = True
 
     def _is_standby_behind(self, record: JobRecord) -> bool:
         """True if so many ends wait for publication that ending large jobs must pause."""
@@ -398,25 +398,28 @@ class ShardReplication:
     def on_attempts_ended(self, cluster: str, ends: Sequence[AttemptEnd]) -> None:
         """Handle ended attempts. The warden may forget each at once, or when the standby knows it, if it
         mattered."""
-        jobs, shards, finished = self.context.jobs, self.state.owned, self.lifecycle.on_attempt_ended
-        unknown: UnreplicatedEnds | None = None
+        jobs, shards, on_attempt_ended = self.context.jobs, self.state.owned, self.lifecycle.on_attempt_ended
+        unreplicated: UnreplicatedEnds | None = None
         for end in ends:
             task = end.task
             record = jobs.get(JobId(task >> INDEX_BITS))
             owned = shards.get(record.shard) if record is not None else None
-            if record is None or not finished(record, task & INDEX_MASK, end) or owned is None:
-                unknown = unknown or UnreplicatedEnds(shards.values())
-                if (task, end.attempt) in unknown.ends or task >> INDEX_BITS in self.state.transferred_jobs:
+            if record is None or not on_attempt_ended(record, task & INDEX_MASK, end) or owned is None:
+                unreplicated = unreplicated or UnreplicatedEnds(shards.values())
+                if (
+                    task,
+                    end.attempt,
+                ) in unreplicated.ends or task >> INDEX_BITS in self.state.transferred_jobs:
                     continue  # acknowledged when the standby knows it, or by the new owner
-                owned = unknown.owner_of(task)
+                owned = unreplicated.find_shard(task)
                 if owned is None:
                     self.context.end_acks.add(self.context.now, cluster, [(task, end.attempt)])
                     continue
                 self.context.mark("broker.old_end_kept")
-            if owned.settle_later(cluster, task, end.attempt):
+            if owned.ack_later(cluster, task, end.attempt):
                 self._schedule_updates()
             else:
-                self.busy = True
+                self.needs_release = True
 
     def _schedule_updates(self) -> None:
         due = self.context.now + self.context.timings.delta_linger
@@ -433,8 +436,8 @@ class ShardReplication:
                     owned.last_message = self.context.links.send(
                         self.context.effects, self.context.now, owned.standby, message
                     )
-            owned.told(owned.last_message if owned.standby else 0)
-        self.busy = True
+            owned.mark_sent(owned.last_message if owned.standby else 0)
+        self.needs_release = True
         self.release_safe()
 
     # --- takeover by us, and by a peer ----------------------------------------------------------------------
@@ -460,7 +463,7 @@ class ShardReplication:
             record = restore_job(replica, shard_copy, shard, cuts[replica.job])
             records.append(record)
             self.lifecycle.add_job(record)
-            self.state.take_back(record.id)
+            self.state.forget_transfer(record.id)
         self._register_standby(shard)
         owned.last_message = self._replicate(shard, owned, records, cuts)
         context.links.send(
@@ -477,7 +480,7 @@ class ShardReplication:
                 (owned.last_message, task + run[0], run[2], run[1], run[3]) for run in runs
             ]
             owned.republishing_columns += [(owned.last_message, task + one[0], *one[1:]) for one in columns]
-        self.busy = True
+        self.needs_release = True
         for record in records:
             self._resume(record, latest.get(record.id, {}), record.id in shard_copy.cancelled)
         for cluster, end in shard_copy.ends:
@@ -486,16 +489,16 @@ class ShardReplication:
                 # an older attempt, or a job that ended before
                 context.end_acks.add(context.now, cluster, [(end.task, end.attempt)])
 
-    def _resume(self, record: JobRecord, latest: Latest, cancelled: bool) -> None:
+    def _resume(self, record: JobRecord, latest: LatestAttempts, cancelled: bool) -> None:
         """Continue a job of a taken shard where it was."""
         ends = restore_placements(record, latest, lambda cluster: self.context.view_by_name[cluster].index)
         for group, part in enumerate(record.spec.groups):
             if record.unfinished[group] < part.count:
                 record.last_decision[group] = ""
         record.cancelled = cancelled or record.cancelled  # a cancelled job is not queued
-        gone, tasks = ("", []) if record.cancelled else find_unaccounted(self.context, record)
+        lost_cluster, tasks = ("", []) if record.cancelled else find_unaccounted(self.context, record)
         for index in tasks:
-            self.lifecycle.fail_lost(record, index, f"it is unknown whether it started in {gone}")
+            self.lifecycle.fail_lost(record, index, f"it is unknown whether it started in {lost_cluster}")
         self.lifecycle.resume(record)
         for cluster, end in ends:
             self.on_attempts_ended(cluster, (end,))
@@ -517,26 +520,26 @@ class ShardReplication:
         if owned is None:
             return
         self.context.mark("broker.estate_taken")
-        if message.shard == self.base:
+        if message.shard == self.base_shard:
             self._create_shard()
-        ours = [record for record in self.context.jobs.values() if record.shard == message.shard]
-        theirs = dict.fromkeys(message.jobs, True)
-        self.state.transfer(message.jobs, new_owner, self.context.config.ended_max)
-        for record in ours:
+        records = [record for record in self.context.jobs.values() if record.shard == message.shard]
+        transferred_jobs = dict.fromkeys(message.jobs, True)
+        self.state.record_transfer(message.jobs, new_owner, self.context.config.ended_max)
+        for record in records:
             self.lifecycle.release_job(record)
-            if record.id in theirs:
+            if record.id in transferred_jobs:
                 if not record.admitted and record.client:
                     self.context.effects.append(JobAccepted(record.client, record.request, record.id))
             else:
                 self._restart_job(record)
-        owned.leave_to(self.state.owned[self.base], theirs)
-        self.busy = True
-        self.lifecycle.ask_new_owner(theirs)
+        owned.move_unpublished_to(self.state.owned[self.base_shard], transferred_jobs)
+        self.needs_release = True
+        self.lifecycle.ask_new_owner(transferred_jobs)
 
     def _restart_job(self, record: JobRecord) -> None:
         """Start a job again that the new owner never got: nothing of it can run anywhere."""
         self.context.mark("broker.rehomed_job")
-        fresh = new_record(record.id, record.spec, self.base, record.accepted_at)
+        fresh = new_record(record.id, record.spec, self.base_shard, record.accepted_at)
         fresh.client, fresh.request = record.client, record.request
         fresh.attempt = [attempt + 1 for attempt in record.attempt]
         self.lifecycle.add_job(fresh)

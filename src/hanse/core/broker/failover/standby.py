@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from hanse.core.broker.context import BrokerContext
-from hanse.core.broker.failover.end_columns import CutEnds, find_have_run
+from hanse.core.broker.failover.end_columns import CutEnds, ran_flags
 from hanse.core.broker.failover.replica_updates import TaskEnds, new_task_ends
 from hanse.core.broker.failover.terms import TERMS_BITS
 from hanse.core.broker.job_table import BLOCKED, PLACED, JobRecord, new_record
@@ -33,7 +33,7 @@ ATTEMPTS_BITS: Final = 16
 """Shift of attempt numbers: a new owner starts at its number of takeovers ``<< 16``, above all used
 before."""
 
-Latest = dict[TaskId, tuple[int, str, AttemptEnd | None]]
+LatestAttempts = dict[TaskId, tuple[int, str, AttemptEnd | None]]
 """Tasks -> their latest attempts: number, cluster, and the end if it has ended."""
 
 
@@ -77,12 +77,12 @@ class StandbyShard(
 class StandbyShards:
     """Shards of which this broker is the standby."""
 
-    def __init__(self, context: BrokerContext, adopt: Callable[[ShardId, StandbyShard], None]) -> None:
+    def __init__(self, context: BrokerContext, take_over: Callable[[ShardId, StandbyShard], None]) -> None:
         self.context = context
         self.shards: dict[ShardId, StandbyShard] = {}
         self.takeover_count = 0
         """Takeover attempts started so far."""
-        self._take_over = adopt
+        self._take_over = take_over
 
     def on_replicate_jobs(self, owner: str, message: ReplicateJobs) -> None:
         """Store copies of a peer's jobs, and acknowledge at once, because a submitter waits."""
@@ -178,23 +178,23 @@ class StandbyShards:
         owner or with the next takeover, so they are not acknowledged here."""
         if not self.shards:
             return ends
-        ours = self.context.jobs
-        others = []
+        own_jobs = self.context.jobs
+        remaining = []
         for end in ends:
             job = job_of(end.task)
-            if job in ours:
-                others.append(end)
+            if job in own_jobs:
+                remaining.append(end)
                 continue
             shard_copy = next(
                 (shard_copy for shard_copy in self.shards.values() if job in shard_copy.jobs), None
             )
             if shard_copy is None:
-                others.append(end)
+                remaining.append(end)
             elif shard_copy.is_taking_over:
                 shard_copy.ends.append((cluster, end))
             else:
                 self.context.mark("broker.end_for_peer")
-        return others
+        return remaining
 
     def review(self) -> None:
         """Start takeovers of the shards of silent owners, with every heartbeat; abort where the owner
@@ -209,7 +209,9 @@ class StandbyShards:
                 self._request_takeover(shard, shard_copy)
                 self._take_over_if_agreed(shard, shard_copy)  # the last missing cluster may have retired
             elif (
-                _is_whole(shard_copy) and not shard_copy.is_taking_over and context.now >= shard_copy.retry_at
+                _can_take_over(shard_copy)
+                and not shard_copy.is_taking_over
+                and context.now >= shard_copy.retry_at
             ):
                 context.mark("broker.adoption_begun")
                 shard_copy.is_taking_over = True
@@ -243,8 +245,8 @@ class StandbyShards:
         context = self.context
         for cluster in context.config.clusters[shard_copy.clusters_asked :]:
             if cluster not in context.config.retired:
-                adopt = RequestTakeover(shard, shard_copy.owner, shard_copy.term, shard_copy.takeover_id)
-                context.links.send(context.effects, context.now, cluster, adopt)
+                request = RequestTakeover(shard, shard_copy.owner, shard_copy.term, shard_copy.takeover_id)
+                context.links.send(context.effects, context.now, cluster, request)
         shard_copy.clusters_asked = len(context.config.clusters)
 
     def _take_over_if_agreed(self, shard: ShardId, shard_copy: StandbyShard) -> None:
@@ -271,7 +273,7 @@ class StandbyShards:
 
 
 def restore_placements(
-    record: JobRecord, latest: Latest, place_of: Callable[[str], int]
+    record: JobRecord, latest: LatestAttempts, place_of: Callable[[str], int]
 ) -> list[tuple[str, AttemptEnd]]:
     """Set the tasks of a taken job to the places that wardens reported; return the ends with their
     clusters."""
@@ -287,7 +289,7 @@ def restore_placements(
     return ends
 
 
-def _is_whole(shard_copy: StandbyShard) -> bool:
+def _can_take_over(shard_copy: StandbyShard) -> bool:
     """True if the copy has jobs and nothing of it is missing."""
     return bool(shard_copy.jobs) and not shard_copy.is_partial and is_complete(shard_copy)
 
@@ -332,7 +334,7 @@ def restore_job(replica: Replica, shard_copy: StandbyShard, shard: ShardId, cut:
         known = np.array(ends.attempt[first:behind], dtype=object)  # reuses the existing int objects
         record.state[first:behind] = column[1]  # what has not ended is blocked, which is 0 too
         record.attempt[first:behind] = np.where(ended, known, base).tolist()
-        record.ran[first:behind] = find_have_run(column)
+        record.ran[first:behind] = ran_flags(column)
     record.tasks_left -= ends.count
     at = 0
     for group, part in enumerate(replica.spec.groups):
@@ -341,9 +343,9 @@ def restore_job(replica: Replica, shard_copy: StandbyShard, shard: ShardId, cut:
     return record
 
 
-def latest_attempts(shard_copy: StandbyShard) -> dict[JobId, Latest]:
+def latest_attempts(shard_copy: StandbyShard) -> dict[JobId, LatestAttempts]:
     """Return for each task of each job the latest attempt that any warden knows."""
-    latest: dict[JobId, Latest] = {}
+    latest: dict[JobId, LatestAttempts] = {}
     entries = [(attempt, cluster, task, None) for cluster, task, attempt in shard_copy.running]
     entries += [(end.attempt, cluster, end.task, end) for cluster, end in shard_copy.ends]  # type: ignore[misc]
     for attempt, cluster, task, end in entries:

@@ -35,11 +35,11 @@ class ShardTeardown:
     it."""
 
     def __init__(
-        self, context: BrokerContext, state: Callable[[], OwnedShardsState], base: Callable[[], ShardId]
+        self, context: BrokerContext, state: Callable[[], OwnedShardsState], base_shard: Callable[[], ShardId]
     ) -> None:
         self.context = context
         self._state = state
-        self._base = base
+        self._base_shard = base_shard
         self.on_closed: Callable[[], None] = lambda: None
         """Callback after a shard was closed."""
         self.has_grown = True
@@ -58,33 +58,39 @@ class ShardTeardown:
 
     def review(self) -> None:
         """Ask the wardens, with every heartbeat, to close finished shards."""
-        base = self._base()
-        for shard, one in list(self._state().owned.items()):
-            former = one.former_owner not in self.context.config.retired and one.former_owner
-            if shard != base and not former and one.is_quiet():
-                if one.closed_at and self._is_closed(one):
+        base = self._base_shard()
+        for shard, owned_shard in list(self._state().owned.items()):
+            former = owned_shard.former_owner not in self.context.config.retired and owned_shard.former_owner
+            if shard != base and not former and owned_shard.is_quiet():
+                if owned_shard.closed_at and self._is_closed(owned_shard):
                     self._finish(shard)  # the last missing cluster has retired
                 else:
-                    self._ask_to_close(shard, one)
+                    self._ask_to_close(shard, owned_shard)
 
     def boot(self) -> None:
         """Stop waiting for retired members, after a start with perhaps newer settings."""
         state, retired = self._state(), self.context.config.retired
-        for one in state.owned.values():
-            if one.former_owner in retired:
-                one.former_owner = ""
-        for owing in list(state.pending_releases):
-            if owing.former_owner in retired or owing.new_owner in retired:
-                state.pending_releases.remove(owing)
-                self._send_released(owing.shard, owing.new_owner, owing.new_owner_term)
+        for owned_shard in state.owned.values():
+            if owned_shard.former_owner in retired:
+                owned_shard.former_owner = ""
+        for pending in list(state.pending_releases):
+            if pending.former_owner in retired or pending.new_owner in retired:
+                state.pending_releases.remove(pending)
+                self._send_released(pending.shard, pending.new_owner, pending.new_owner_term)
 
     def count_unreplicated(self) -> int:
         """Count what would be lost with this broker: jobs without a complete copy elsewhere, and messages
         that others have not received, such as a takeover or an acknowledgement."""
         context, owned = self.context, self._state().owned
-        exposed = [name for name, one in owned.items() if not one.standby or one.copy_complete_message]
+        exposed = [
+            name
+            for name, owned_shard in owned.items()
+            if not owned_shard.standby or owned_shard.copy_complete_message
+        ]
         jobs = sum(record.shard in exposed for record in context.jobs.values()) if exposed else 0
-        untold = sum(one.count_untold() for one in owned.values()) + len(context.end_acks.state.entries)
+        untold = sum(owned_shard.count_unsent() for owned_shard in owned.values()) + len(
+            context.end_acks.state.entries
+        )
         return jobs + untold + sum(len(link.unacked) for link in context.links.links.values())
 
     def trim(self) -> None:
@@ -98,10 +104,10 @@ class ShardTeardown:
     def _find_excess(self) -> list[dict[ShardId, int]]:
         """Return the tables of lease rounds, one cluster each, that are larger than allowed."""
         most = ROUNDS_SPARE + len(self._state().owned)
-        sights = [view.state for view in self.context.views]
+        view_states = [view.state for view in self.context.views]
         return [
             rounds
-            for view_state in sights
+            for view_state in view_states
             for rounds in (view_state.rounds, view_state.least_round)
             if len(rounds) > most
         ]
@@ -110,34 +116,34 @@ class ShardTeardown:
         """Assert that every excess is known."""
         assert self.has_grown or not self._find_excess(), "there are more lease rounds than are kept"
 
-    def _ask_to_close(self, shard: ShardId, one: OwnedShard) -> None:
+    def _ask_to_close(self, shard: ShardId, owned_shard: OwnedShard) -> None:
         context = self.context
         for cluster in context.config.active_clusters:
-            if cluster not in one.closed_at and not context.links.link(cluster).is_crowded:
-                one.closed_at[cluster] = False
-                context.links.send(context.effects, context.now, cluster, CloseShard(shard, one.term))
+            if cluster not in owned_shard.closed_at and not context.links.link(cluster).is_crowded:
+                owned_shard.closed_at[cluster] = False
+                context.links.send(context.effects, context.now, cluster, CloseShard(shard, owned_shard.term))
 
     def on_close_shard_reply(self, cluster: str, message: CloseShardReply) -> None:
         """Handle a warden's reply: it has closed the shard, or must be asked again with the next
         heartbeat."""
-        one = self._state().owned.get(message.shard)
+        owned_shard = self._state().owned.get(message.shard)
         if (
-            one is None
-            or cluster not in one.closed_at
-            or takeover_count(one.term) != takeover_count(message.term)
+            owned_shard is None
+            or cluster not in owned_shard.closed_at
+            or takeover_count(owned_shard.term) != takeover_count(message.term)
         ):
             return
         if not message.done:
             self.context.mark("broker.close_put_off")
-            del one.closed_at[cluster]
+            del owned_shard.closed_at[cluster]
             return
-        one.closed_at[cluster] = True
-        if self._is_closed(one):
+        owned_shard.closed_at[cluster] = True
+        if self._is_closed(owned_shard):
             self._finish(message.shard)
 
-    def _is_closed(self, one: OwnedShard) -> bool:
+    def _is_closed(self, owned_shard: OwnedShard) -> bool:
         """True if every warden has closed a shard."""
-        return all(one.closed_at.get(name, False) for name in self.context.config.active_clusters)
+        return all(owned_shard.closed_at.get(name, False) for name in self.context.config.active_clusters)
 
     def _finish(self, shard: ShardId) -> None:
         context = self.context
@@ -160,7 +166,7 @@ class ShardTeardown:
     # --- former owners -------------------------------------------------------------------------------------
 
     def on_ownership_transferred(
-        self, new_owner: str, message: OwnershipTransferred, one: OwnedShard | None
+        self, new_owner: str, message: OwnershipTransferred, owned_shard: OwnedShard | None
     ) -> None:
         """Release a shard that was taken from us: now, or when all owners before us have released it."""
         state = self._state()
@@ -169,30 +175,40 @@ class ShardTeardown:
         if len(state.transferred) > TRANSFERRED_MAX:
             del state.transferred[next(iter(state.transferred))]
         self._forget_shard(message.shard)
-        if one is not None and one.former_owner and one.former_owner not in self.context.config.retired:
+        if (
+            owned_shard is not None
+            and owned_shard.former_owner
+            and owned_shard.former_owner not in self.context.config.retired
+        ):
             self.context.mark("broker.owes_word")
             state.pending_releases.append(
-                PendingRelease(message.shard, one.term, one.former_owner, new_owner, message.term)
+                PendingRelease(
+                    message.shard, owned_shard.term, owned_shard.former_owner, new_owner, message.term
+                )
             )
         else:
             self._send_released(message.shard, new_owner, message.term)
 
-    def on_ownership_released(self, former: str, message: OwnershipReleased) -> None:
+    def on_ownership_released(self, former_owner: str, message: OwnershipReleased) -> None:
         """Note that the former owner of a shard, and all before it, have released the shard."""
         state = self._state()
-        one = state.owned.get(message.shard)
+        owned_shard = state.owned.get(message.shard)
         number = takeover_count(message.term)
-        if one is not None and one.former_owner == former and takeover_count(one.term) == number:
-            one.former_owner = ""
-        late = [
-            owing
-            for owing in state.pending_releases
-            if (owing.shard, owing.former_owner, takeover_count(owing.term))
-            == (message.shard, former, number)
+        if (
+            owned_shard is not None
+            and owned_shard.former_owner == former_owner
+            and takeover_count(owned_shard.term) == number
+        ):
+            owned_shard.former_owner = ""
+        due_releases = [
+            pending
+            for pending in state.pending_releases
+            if (pending.shard, pending.former_owner, takeover_count(pending.term))
+            == (message.shard, former_owner, number)
         ]
-        for owing in late:
-            state.pending_releases.remove(owing)
-            self._send_released(owing.shard, owing.new_owner, owing.new_owner_term)
+        for pending in due_releases:
+            state.pending_releases.remove(pending)
+            self._send_released(pending.shard, pending.new_owner, pending.new_owner_term)
 
     def _send_released(self, shard: ShardId, new_owner: str, term: int) -> None:
         self.context.links.send(

@@ -21,13 +21,26 @@ from typing import Final, Literal
 import msgspec
 
 from hanse.core.config import NodeConfig
-from hanse.live.backends.interface import Found, Living, OutputDroppedError, Reports, Stream, Wait
-from hanse.live.backends.process.cgroups import choose
-from hanse.live.backends.process.default_memory import MemoryDefault, explained
-from hanse.live.backends.process.disk_quota import DiskWatch
+from hanse.live.backends.interface import (
+    BackendListener,
+    OutputDroppedError,
+    PendingAttempt,
+    ReconcileResult,
+    RunningAttempt,
+    Stream,
+)
+from hanse.live.backends.process.cgroups import choose_limits
+from hanse.live.backends.process.default_memory import MemoryDefault, explain_out_of_memory
+from hanse.live.backends.process.disk_quota import DiskMonitor
 from hanse.live.backends.process.host_nodes import default_nodes
-from hanse.live.backends.process.launch_requests import CommandEncoder, Meta, Refused, TaskUser, task_user
-from hanse.live.backends.process.launcher_client import LauncherGoneError, LauncherLink
+from hanse.live.backends.process.launch_requests import (
+    AttemptMetadata,
+    LaunchRefusal,
+    StartRequestEncoder,
+    TaskUser,
+    find_task_user,
+)
+from hanse.live.backends.process.launcher_client import LauncherClient, LauncherGoneError
 from hanse.live.backends.process.launcher_protocol import (
     DROP,
     ENDED,
@@ -39,15 +52,26 @@ from hanse.live.backends.process.launcher_protocol import (
     STARTED,
     STOP,
     WATCH,
-    News,
-    simple,
+    LauncherReport,
+    simple_request,
 )
-from hanse.live.backends.process.output_files import KeptOutputs, Key, Outputs
-from hanse.live.backends.process.runner_directory import DEADLINE, GUARD_AT, lock_directory, open_guard
-from hanse.live.backends.process.sandbox import Walls, bubblewrap, can_hide, check_reach, namespace
-from hanse.live.backends.process.task_disk import KEPT_BYTES_MAX, KEPT_COUNT_MAX, TaskDisk
-from hanse.live.backends.process.task_users import JobUsers, UserRange
-from hanse.live.disk_space import NO_ROOM, Room
+from hanse.live.backends.process.output_files import AttemptId, KeptOutputs, OutputReader
+from hanse.live.backends.process.runner_directory import (
+    DEADLINE_FORMAT,
+    GUARD_AT,
+    lock_directory,
+    open_watchdog_memory,
+)
+from hanse.live.backends.process.sandbox import (
+    SandboxMode,
+    can_hide_processes,
+    check_traversal,
+    namespace_command,
+    sandbox_command,
+)
+from hanse.live.backends.process.task_disk import KEPT_BYTES_MAX, KEPT_COUNT_MAX, DiskPressureManager
+from hanse.live.backends.process.task_users import JobUserPool, UserRange
+from hanse.live.disk_space import NO_SPACE_ERRNOS, FilesystemSpace
 from hanse.live.supervisor import SupervisorMissingError, supervisor_program
 from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import JobId, TaskId, task_text
@@ -67,10 +91,10 @@ NO_USER: Final = "all user ids for jobs are in use here: give the backend more (
 log = logging.getLogger(__name__)
 
 
-class _Attempt:
+class _ProcessAttempt:
     """The daemon's knowledge of an attempt until it is forgotten."""
 
-    __slots__ = ("default_memory", "end", "output_bytes", "request", "started", "stop_at", "verdict")
+    __slots__ = ("default_memory", "end", "kill_reason", "output_bytes", "request", "started", "stop_at")
 
     def __init__(self, request: bytes | None, default_memory: int = 0) -> None:
         self.default_memory = default_memory
@@ -79,7 +103,7 @@ class _Attempt:
         """The request to start it, until the launcher has a record of it."""
         self.started = False
         self.stop_at: int | None = None
-        self.verdict = ""
+        self.kill_reason = ""
         """Reason for which the backend itself ends it; empty: none."""
         self.end: AttemptEnd | None = None
         self.output_bytes = 0
@@ -105,7 +129,7 @@ class ProcessBackend:
         nodes: tuple[NodeConfig, ...],
         *,
         user: str | int | UserRange | None = "nobody",
-        sandbox: Walls = "none",
+        sandbox: SandboxMode = "none",
         hidden: tuple[Path, ...] = (),
         output_bytes_max: int = OUTPUT_BYTES_MAX,
         pids_max: int = PIDS_MAX,
@@ -119,269 +143,273 @@ class ProcessBackend:
         directory.mkdir(mode=0o711, parents=True, exist_ok=True)
         self._directory = directory
         self._nodes = nodes
-        self._limits = choose(driver, directory)
+        self._limits = choose_limits(driver, directory)
         self.driver = self._limits.driver
         self.sandbox = sandbox
         self.warnings = self._limits.warnings
         for warning in self.warnings:
             log.warning("%s", warning)
-        self._range = user if isinstance(user, UserRange) and os.geteuid() == 0 else None
-        self._users: JobUsers | None = None
-        who = task_user("nobody" if isinstance(user, UserRange) else user)
-        wrapper = _walls(sandbox, directory, hidden, who)
+        self._user_range = user if isinstance(user, UserRange) and os.geteuid() == 0 else None
+        self._user_pool: JobUserPool | None = None
+        run_as = find_task_user("nobody" if isinstance(user, UserRange) else user)
+        wrapper = _sandbox_command(sandbox, directory, hidden, run_as)
         memory = MemoryDefault(nodes, memory_default)
-        self._encoder = CommandEncoder(
-            directory, cluster, who, self._limits, wrapper, output_bytes_max, pids_max, memory
+        self._encoder = StartRequestEncoder(
+            directory, cluster, run_as, self._limits, wrapper, output_bytes_max, pids_max, memory
         )
-        self._encoder.alone = self._range is not None and sandbox == "none" and can_hide()
+        self._encoder.hides_processes = (
+            self._user_range is not None and sandbox == "none" and can_hide_processes()
+        )
         bases = tuple(base.path for base in self._limits.bases)
-        self._link = LauncherLink(directory, bases, self._heard, self._lost)
-        self._attempts: dict[Key, _Attempt] = {}
-        self._outputs = Outputs(directory / "output")
-        self._kept = KeptOutputs(self.kept_bytes_max, self.kept_count_max)
-        self._reports: Reports | None = None
+        self._launcher = LauncherClient(directory, bases, self._on_launcher_reports, self._on_launcher_lost)
+        self._attempts: dict[AttemptId, _ProcessAttempt] = {}
+        self._output_reader = OutputReader(directory / "output")
+        self._kept_outputs = KeptOutputs(self.kept_bytes_max, self.kept_count_max)
+        self._listener: BackendListener | None = None
         self._recovery: asyncio.Task[None] | None = None
-        watch = DiskWatch(directory, disk_quota, files_quota)
-        self._disk = TaskDisk(watch, self._kept, nodes, self)
-        self._watching: asyncio.Task[None] | None = None
+        monitor = DiskMonitor(directory, disk_quota, files_quota)
+        self._disk_manager = DiskPressureManager(monitor, self._kept_outputs, nodes, self)
+        self._disk_task: asyncio.Task[None] | None = None
         self._lock = -1
-        self._guard: mmap.mmap | None = None
+        self._watchdog_memory: mmap.mmap | None = None
         self._closed = False
 
     @property
     def launcher_pid(self) -> int:
         """The process number of the launcher, for operators; 0 before ``reconcile``."""
-        return self._link.pid
+        return self._launcher.pid
 
     async def capacity(self) -> tuple[NodeConfig, ...]:
         """Return the configured nodes."""
         return self._nodes
 
-    async def reconcile(self, reports: Reports) -> Found:
+    async def reconcile(self, listener: BackendListener) -> ReconcileResult:
         """Take over the directory; raise ``OSError`` if another daemon has it, or if it cannot be used."""
-        assert self._reports is None, "reconcile is called once"
+        assert self._listener is None, "reconcile is called once"
         self._lock = await lock_directory(self._directory)
-        self._guard = open_guard(self._directory / "guard")
-        if self._range is not None:
-            self._users = JobUsers(self._range, self._directory)
-        found = await self._link.open()
-        self._limits.make()  # after the greeting: a launcher that exits removes them
-        self._reports = reports
+        self._watchdog_memory = open_watchdog_memory(self._directory / "guard")
+        if self._user_range is not None:
+            self._user_pool = JobUserPool(self._user_range, self._directory)
+        found = await self._launcher.open()
+        self._limits.make_directories()  # after the greeting: a launcher that exits removes them
+        self._listener = listener
         running, ended = [], []
-        for news in found:
-            key = (news.task, news.attempt)
-            attempt = self._attempts[key] = _Attempt(None)
+        for report in found:
+            key = (report.task, report.attempt)
+            attempt = self._attempts[key] = _ProcessAttempt(None)
             attempt.started = True
-            if news.kind == FOUND_RUNNING:
-                meta = msgspec.msgpack.decode(news.extra, type=Meta)
-                running.append(Living(news.task, news.attempt, meta.estate, meta.moves))
-                if self._users is not None:
-                    self._users.hold(key, meta.uid)
+            if report.kind == FOUND_RUNNING:
+                meta = msgspec.msgpack.decode(report.extra, type=AttemptMetadata)
+                running.append(RunningAttempt(report.task, report.attempt, meta.shard, meta.is_movable))
+                if self._user_pool is not None:
+                    self._user_pool.assign(key, meta.uid)
             else:
-                assert news.end is not None, "an end without an end"
-                attempt.end, attempt.output_bytes = news.end, news.output_bytes
-                ended.append(news.end)
-        if self._users is not None:
-            self._users.begin()
-        self._take_kept()
-        self._watching = asyncio.get_running_loop().create_task(self._disk.keep(self._directory, reports))
-        return Found(tuple(running), tuple(ended))
+                assert report.end is not None, "an end without an end"
+                attempt.end, attempt.output_bytes = report.end, report.output_bytes
+                ended.append(report.end)
+        if self._user_pool is not None:
+            self._user_pool.rescan()
+        self._load_kept_outputs()
+        self._disk_task = asyncio.get_running_loop().create_task(
+            self._disk_manager.run(self._directory, listener)
+        )
+        return ReconcileResult(tuple(running), tuple(ended))
 
     def start(self, launch: LaunchAttempt) -> None:
         """Ask the launcher to start an attempt; it writes the record before it makes a process."""
         key = (launch.task, launch.attempt)
         assert key not in self._attempts, f"start called twice for {task_text(key[0])} attempt {key[1]}"
-        uid = -1 if self._users is None else self._users.take(key)
+        uid = -1 if self._user_pool is None else self._user_pool.allocate(key)
         if uid is None:
-            self._attempts[key] = _Attempt(None)
-            self._end_soon(AttemptEnd(launch.task, launch.attempt, Outcome.LOST, note=NO_USER))
+            self._attempts[key] = _ProcessAttempt(None)
+            self._finish_soon(AttemptEnd(launch.task, launch.attempt, Outcome.LOST, note=NO_USER))
             return
         request = self._encoder.encode(launch, uid)
-        if isinstance(request, Refused):
-            self._attempts[key] = _Attempt(None)
-            self._end_soon(AttemptEnd(launch.task, launch.attempt, Outcome.FAILED, 126, note=request.note))
+        if isinstance(request, LaunchRefusal):
+            self._attempts[key] = _ProcessAttempt(None)
+            self._finish_soon(AttemptEnd(launch.task, launch.attempt, Outcome.FAILED, 126, note=request.note))
             return
-        self._attempts[key] = _Attempt(request, self._encoder.default_memory(launch))
-        if not self._link.send(request):
+        self._attempts[key] = _ProcessAttempt(request, self._encoder.default_memory(launch))
+        if not self._launcher.send(request):
             note = "too many requests wait for the launcher"
-            self._end_soon(AttemptEnd(launch.task, launch.attempt, Outcome.LOST, note=note))
-        elif not self._link.is_open:
-            self._lost("it was away")
+            self._finish_soon(AttemptEnd(launch.task, launch.attempt, Outcome.LOST, note=note))
+        elif not self._launcher.is_open:
+            self._on_launcher_lost("it was away")
 
     def stop(self, task: TaskId, attempt: int, grace: int) -> None:
         """Have its supervisor send SIGTERM now and SIGKILL after ``grace`` microseconds."""
-        live = self._attempts.get((task, attempt))
-        if live is None or live.end is not None:
+        record = self._attempts.get((task, attempt))
+        if record is None or record.end is not None:
             return
         grace = min(max(grace, 0), GRACE_MAX)
         at = _now() + grace
-        live.stop_at = at if live.stop_at is None else min(at, live.stop_at)
-        self._link.send(simple(STOP, task, attempt, grace))
-        if not self._link.is_open:
-            self._lost("it was away")
+        record.stop_at = at if record.stop_at is None else min(at, record.stop_at)
+        self._launcher.send(simple_request(STOP, task, attempt, grace))
+        if not self._launcher.is_open:
+            self._on_launcher_lost("it was away")
 
-    def guard(self, until: int) -> None:
+    def extend_watchdog(self, until: int) -> None:
         """Move the deadline in the memory that all supervisors share."""
-        assert self._guard is not None, "guard before reconcile"
-        before = DEADLINE.unpack_from(self._guard, GUARD_AT)[0]
+        assert self._watchdog_memory is not None, "guard before reconcile"
+        before = DEADLINE_FORMAT.unpack_from(self._watchdog_memory, GUARD_AT)[0]
         if until > before:
-            DEADLINE.pack_into(self._guard, GUARD_AT, until)
+            DEADLINE_FORMAT.pack_into(self._watchdog_memory, GUARD_AT, until)
         if before == 0:
-            self._link.send(simple(WATCH))  # supervisors that found no deadline set no timer
+            self._launcher.send(simple_request(WATCH))  # supervisors that found no deadline set no timer
 
     def forget(self, task: TaskId, attempt: int) -> None:
         """Drop the record and the working directory; the output stays for a while."""
         key = (task, attempt)
-        over = self._attempts.get(key)
-        if over is None or over.end is None:
+        record = self._attempts.get(key)
+        if record is None or record.end is None:
             return
         del self._attempts[key]
-        if self._users is not None:
-            self._users.release(key)
-        self._link.send(simple(FORGET, task, attempt, 0 if over.output_bytes else SILENT))
-        if not self._kept.was_dropped(key):
-            for dropped in self._kept.add(key, over.output_bytes):
-                self.drop(dropped)
+        if self._user_pool is not None:
+            self._user_pool.release(key)
+        self._launcher.send(simple_request(FORGET, task, attempt, 0 if record.output_bytes else SILENT))
+        if not self._kept_outputs.was_dropped(key):
+            for oldest in self._kept_outputs.add(key, record.output_bytes):
+                self.drop_output(oldest)
 
-    def waits(self, job: JobId) -> tuple[Wait, ...]:  # noqa: ARG002  no job has any
+    def pending_attempts(self, job: JobId) -> tuple[PendingAttempt, ...]:  # noqa: ARG002  no job has any
         """Return nothing: there is no queue between this machine and its tasks."""
         return ()
 
-    def closures(self) -> Mapping[int, str]:
+    def closed_nodes(self) -> Mapping[int, str]:
         """Return all nodes while the disk of their tasks is nearly full: no other program assigns them."""
-        return self._disk.closures()
+        return self._disk_manager.closed_nodes()
 
     @property
-    def room(self) -> Room | None:
+    def disk_space(self) -> FilesystemSpace | None:
         """The disk under the tasks, as of the latest measurement; None: there was none."""
-        return self._disk.room
+        return self._disk_manager.disk_space
 
     async def output(
         self, task: TaskId, attempt: int, stream: Stream, offset: int = 0, follow: bool = False
     ) -> AsyncGenerator[bytes, None]:
         """Yield the attempt's output; see ``interface.Backend.output``."""
         key = (task, attempt)
-        if self._kept.was_dropped(key):
+        if self._kept_outputs.was_dropped(key):
             raise OutputDroppedError(f"the output of {task_text(task)} attempt {attempt} was dropped")
-        if key not in self._attempts and key not in self._kept:
+        if key not in self._attempts and key not in self._kept_outputs:
             raise FileNotFoundError(f"no output of {task_text(task)} attempt {attempt} is kept here")
 
-        def alive() -> bool:
-            live = self._attempts.get(key)
-            return live is not None and live.end is None and not self._closed
+        def is_alive() -> bool:
+            record = self._attempts.get(key)
+            return record is not None and record.end is None and not self._closed
 
-        pieces = self._outputs.read(key, stream, offset, follow, alive)
+        chunks = self._output_reader.read(key, stream, offset, follow, is_alive)
         try:
-            async for piece in pieces:
-                yield piece
+            async for chunk in chunks:
+                yield chunk
         finally:
-            await pieces.aclose()
+            await chunks.aclose()
 
     async def close(self) -> None:
         """Disconnect. Supervisors go on, and the launcher as long as a supervisor runs."""
         self._closed = True
-        for task in (self._recovery, self._watching):
+        for task in (self._recovery, self._disk_task):
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])
-        await self._link.close()
+        await self._launcher.close()
         for key in self._attempts:
-            self._outputs.ended(key)
-        if self._guard is not None:
-            self._guard.close()
-            self._guard = None
+            self._output_reader.wake_followers(key)
+        if self._watchdog_memory is not None:
+            self._watchdog_memory.close()
+            self._watchdog_memory = None
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
     # --- reports of the launcher --------------------------------------------------------------------------
 
-    def _heard(self, batch: list[News]) -> None:
-        for news in batch:
+    def _on_launcher_reports(self, batch: list[LauncherReport]) -> None:
+        for report in batch:
             if self._closed:
                 return
-            key = (news.task, news.attempt)
+            key = (report.task, report.attempt)
             attempt = self._attempts.get(key)
             if attempt is None:
-                if news.kind == ENDED:
-                    self._link.send(simple(FORGET, *key))  # forgotten here, and not yet there
-            elif news.kind == STARTED:
-                self._began(key, attempt)
-            elif news.kind == ENDED:
-                self._over(key, attempt, news)
+                if report.kind == ENDED:
+                    self._launcher.send(simple_request(FORGET, *key))  # forgotten here, and not yet there
+            elif report.kind == STARTED:
+                self._on_started(key, attempt)
+            elif report.kind == ENDED:
+                self._on_ended(key, attempt, report)
 
-    def _began(self, key: Key, attempt: _Attempt) -> None:
+    def _on_started(self, key: AttemptId, attempt: _ProcessAttempt) -> None:
         attempt.request = None
         if not attempt.started and attempt.end is None:
             attempt.started = True
-            assert self._reports is not None, "news before reconcile"
-            self._reports.started(*key)
+            assert self._listener is not None, "news before reconcile"
+            self._listener.on_attempt_started(*key)
 
-    def _over(self, key: Key, attempt: _Attempt, news: News) -> None:
-        assert news.end is not None, "an end without an end"
+    def _on_ended(self, key: AttemptId, attempt: _ProcessAttempt, report: LauncherReport) -> None:
+        assert report.end is not None, "an end without an end"
         if attempt.end is not None:
             return  # reported twice: by the supervisor and by its record
-        if news.ran:
-            self._began(key, attempt)
-        attempt.output_bytes = news.output_bytes
-        end = explained(news.end, attempt.default_memory)
-        if attempt.verdict and end.outcome is Outcome.CANCELLED:
-            end = msgspec.structs.replace(end, outcome=Outcome.FAILED, note=attempt.verdict)
-        self._exited(attempt, end)
+        if report.ran:
+            self._on_started(key, attempt)
+        attempt.output_bytes = report.output_bytes
+        end = explain_out_of_memory(report.end, attempt.default_memory)
+        if attempt.kill_reason and end.outcome is Outcome.CANCELLED:
+            end = msgspec.structs.replace(end, outcome=Outcome.FAILED, note=attempt.kill_reason)
+        self._finish(attempt, end)
 
-    def _exited(self, attempt: _Attempt, end: AttemptEnd) -> None:
+    def _finish(self, attempt: _ProcessAttempt, end: AttemptEnd) -> None:
         attempt.request = None
         attempt.end = end
-        self._outputs.ended((end.task, end.attempt))
-        assert self._reports is not None, "news before reconcile"
-        self._reports.exited(end)
+        self._output_reader.wake_followers((end.task, end.attempt))
+        assert self._listener is not None, "news before reconcile"
+        self._listener.on_attempt_ended(end)
 
-    def _end_soon(self, end: AttemptEnd) -> None:
+    def _finish_soon(self, end: AttemptEnd) -> None:
         """Report an end that only this daemon knows, in a later turn of the loop."""
 
-        def report() -> None:
+        def finish() -> None:
             attempt = self._attempts.get((end.task, end.attempt))
             if attempt is not None and attempt.end is None and not self._closed:
-                self._exited(attempt, end)
+                self._finish(attempt, end)
 
-        asyncio.get_running_loop().call_soon(report)
+        asyncio.get_running_loop().call_soon(finish)
 
     # --- ``task_disk.AttemptControl`` -----------------------------------------------------------------------
 
-    def running(self) -> list[Key]:
+    def running_attempts(self) -> list[AttemptId]:
         """Return the attempts that have started and not ended."""
-        return [key for key, live in self._attempts.items() if live.started and live.end is None]
+        return [key for key, record in self._attempts.items() if record.started and record.end is None]
 
-    def ended(self) -> dict[Key, int]:
+    def ended_attempts(self) -> dict[AttemptId, int]:
         """Return the ended, not yet forgotten attempts that have output, with its bytes."""
         return {
-            key: over.output_bytes
-            for key, over in self._attempts.items()
-            if over.end is not None and not self._kept.was_dropped(key)
+            key: record.output_bytes
+            for key, record in self._attempts.items()
+            if record.end is not None and not self._kept_outputs.was_dropped(key)
         }
 
-    def drop(self, key: Key) -> None:
+    def drop_output(self, key: AttemptId) -> None:
         """Remove an output."""
-        self._link.send(simple(DROP, *key))
+        self._launcher.send(simple_request(DROP, *key))
 
-    def judge(self, key: Key, why: str) -> None:
+    def evict(self, key: AttemptId, reason: str) -> None:
         """End an attempt that has too many or too large files."""
-        live = self._attempts.get(key)
-        if live is not None and live.end is None and live.stop_at is None:
-            log.warning("%s attempt %d is ended: %s", task_text(key[0]), key[1], why)
-            live.verdict = why
+        record = self._attempts.get(key)
+        if record is not None and record.end is None and record.stop_at is None:
+            log.warning("%s attempt %d is ended: %s", task_text(key[0]), key[1], reason)
+            record.kill_reason = reason
             self.stop(*key, 0)
 
     # --- loss of the launcher -----------------------------------------------------------------------------
 
-    def _lost(self, why: str) -> None:
+    def _on_launcher_lost(self, reason: str) -> None:
         if self._closed or self._recovery is not None:
             return
-        log.warning("the launcher of %s is gone (%s): starting another", self._directory, why)
-        self._recovery = asyncio.get_running_loop().create_task(self._recover())
-        self._recovery.add_done_callback(self._recovered)
+        log.warning("the launcher of %s is gone (%s): starting another", self._directory, reason)
+        self._recovery = asyncio.get_running_loop().create_task(self._recover_launcher())
+        self._recovery.add_done_callback(self._on_recovery_done)
 
-    def _recovered(self, task: asyncio.Task[None]) -> None:
+    def _on_recovery_done(self, task: asyncio.Task[None]) -> None:
         self._recovery = None
         if task.cancelled():
             return
@@ -390,85 +418,87 @@ class ProcessBackend:
             context = {"message": "recovering a launcher failed", "exception": error, "task": task}
             task.get_loop().call_exception_handler(context)
 
-    async def _recover(self) -> None:
+    async def _recover_launcher(self) -> None:
         tries = 0
         while True:
             await asyncio.sleep(RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)])
             tries += 1
             try:
-                found = await self._link.open()
-                self._limits.make()
+                found = await self._launcher.open()
+                self._limits.make_directories()
             except (OSError, LauncherGoneError, SupervisorMissingError) as error:
                 log.error("the launcher of %s cannot be started: %s", self._directory, error)  # noqa: TRY400  the sentence says it all
-                await self._link.close()
-                full = isinstance(error, OSError) and error.errno in NO_ROOM
-                if tries >= len(RETRY_SECONDS) and not self._give_up(str(error), full):
+                await self._launcher.close()
+                disk_full = isinstance(error, OSError) and error.errno in NO_SPACE_ERRNOS
+                if tries >= len(RETRY_SECONDS) and not self._give_up_unstarted(str(error), disk_full):
                     return
                 continue
-            self._compare(found)
+            self._reconcile_with_launcher(found)
             return
 
-    def _give_up(self, why: str, full: bool) -> bool:
+    def _give_up_unstarted(self, reason: str, disk_full: bool) -> bool:
         """End the attempts that never started; return True if others may still run, so that more tries are
         due. ``disk_full``: the reason is a full disk, so no attempt counts as lost."""
         may_run = False
-        outcome = Outcome.UNSTARTED if full else Outcome.LOST
+        outcome = Outcome.UNSTARTED if disk_full else Outcome.LOST
         for (task, number), attempt in self._attempts.items():
             if attempt.end is not None:
                 continue
             if attempt.started or (self._directory / "records" / f"{task}.{number}").exists():
                 may_run = True
             else:
-                self._end_soon(
-                    AttemptEnd(task, number, outcome, note=f"no launcher: {why}"[:NOTE_LENGTH_MAX])
+                self._finish_soon(
+                    AttemptEnd(task, number, outcome, note=f"no launcher: {reason}"[:NOTE_LENGTH_MAX])
                 )
         return may_run
 
-    def _compare(self, found: list[News]) -> None:
+    def _reconcile_with_launcher(self, found: list[LauncherReport]) -> None:
         """Bring the requests and the launcher's records together again.
 
         1. A launcher dies with unread requests. 2. Those attempts have no record: they never ran, and are
         requested again. 3. Those with a record run or have ended. No other process writes records meanwhile.
         """
-        there = {(news.task, news.attempt): news for news in found}
+        reported = {(report.task, report.attempt): report for report in found}
         for key, attempt in list(self._attempts.items()):
-            news = there.pop(key, None)
+            report = reported.pop(key, None)
             if attempt.end is not None:
                 continue
-            if news is not None and news.kind == FOUND_ENDED:
-                self._over(key, attempt, news)
-            elif news is not None:
-                self._began(key, attempt)
+            if report is not None and report.kind == FOUND_ENDED:
+                self._on_ended(key, attempt, report)
+            elif report is not None:
+                self._on_started(key, attempt)
             elif attempt.request is not None:
-                self._link.send(attempt.request)
+                self._launcher.send(attempt.request)
             else:
-                self._exited(attempt, AttemptEnd(*key, Outcome.LOST, note="its record has vanished"))
+                self._finish(attempt, AttemptEnd(*key, Outcome.LOST, note="its record has vanished"))
             if attempt.end is None and attempt.stop_at is not None:
-                self._link.send(simple(STOP, *key, max(0, attempt.stop_at - _now())))
-        for key, news in there.items():
+                self._launcher.send(simple_request(STOP, *key, max(0, attempt.stop_at - _now())))
+        for key, report in reported.items():
             # forgotten here and the request was lost, or never requested
-            self._link.send(simple(FORGET if news.kind == FOUND_ENDED else STOP, *key))
-        self._link.send(simple(WATCH))  # an earlier one may be unread
-        self._take_kept()
+            self._launcher.send(simple_request(FORGET if report.kind == FOUND_ENDED else STOP, *key))
+        self._launcher.send(simple_request(WATCH))  # an earlier one may be unread
+        self._load_kept_outputs()
 
-    def _take_kept(self) -> None:
+    def _load_kept_outputs(self) -> None:
         """Count the outputs on the disk that are not counted yet: requests to drop some may be lost."""
 
-        def counted(key: Key) -> bool:
-            return key in self._attempts or key in self._kept
+        def is_counted(key: AttemptId) -> bool:
+            return key in self._attempts or key in self._kept_outputs
 
-        for key in self._kept.load(self._directory / "output", counted):
-            self.drop(key)
+        for key in self._kept_outputs.load(self._directory / "output", is_counted):
+            self.drop_output(key)
 
 
-def _walls(sandbox: Walls, directory: Path, hidden: tuple[Path, ...], who: TaskUser) -> tuple[bytes, ...]:
+def _sandbox_command(
+    sandbox: SandboxMode, directory: Path, hidden: tuple[Path, ...], run_as: TaskUser
+) -> tuple[bytes, ...]:
     """Return the words before each command that set up the sandbox; empty: no sandbox."""
     if sandbox == "none":
         return ()
-    words = bubblewrap() if sandbox == "bwrap" else namespace((directory, *hidden))
-    if who.uid > 0:
-        check_reach(directory, who.uid, who.gids)
-    return words
+    command = sandbox_command() if sandbox == "bwrap" else namespace_command((directory, *hidden))
+    if run_as.uid > 0:
+        check_traversal(directory, run_as.uid, run_as.gids)
+    return command
 
 
 def _now() -> int:

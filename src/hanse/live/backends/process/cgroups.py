@@ -22,9 +22,9 @@ from hanse.model.resources import Resources
 
 DriverName = Literal["v2", "v1", "rlimit"]
 CONTROLLERS: Final = ("cpu", "memory", "pids")
-PERIOD: Final = 100_000
+PERIOD_MICROSECONDS: Final = 100_000
 """Microseconds over which a CPU quota is counted: the kernel's default."""
-QUOTA_MIN: Final = 1_000
+QUOTA_MICROSECONDS_MIN: Final = 1_000
 """The smallest quota that the kernel accepts, in microseconds."""
 DAEMON_GROUP: Final = "hanse-daemon"
 _UNLIMITED: Final = (
@@ -33,7 +33,7 @@ _UNLIMITED: Final = (
 _ROLES: Final = {"cpu": "c", "cpuacct": "a", "memory": "m", "pids": "p"}
 
 
-class Mount(msgspec.Struct, frozen=True):
+class CgroupMount(msgspec.Struct, frozen=True):
     """A mounted hierarchy of control groups."""
 
     version: int
@@ -44,7 +44,7 @@ class Mount(msgspec.Struct, frozen=True):
     """Controllers of version 1; files of version 2 list its own."""
 
 
-class Base(msgspec.Struct, frozen=True):
+class CgroupBase(msgspec.Struct, frozen=True):
     """A directory for the groups of attempts."""
 
     role: str
@@ -52,22 +52,22 @@ class Base(msgspec.Struct, frozen=True):
     path: Path
 
 
-class Limits(msgspec.Struct, frozen=True):
+class TaskLimits(msgspec.Struct, frozen=True):
     """A chosen driver with its directories."""
 
     driver: DriverName
-    bases: tuple[Base, ...] = ()
+    bases: tuple[CgroupBase, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    def make(self) -> None:
+    def make_directories(self) -> None:
         """Make the directories for attempts; raise ``OSError`` where the host forbids it."""
         for base in self.bases:
             if base.role == "u":
-                _make_v2(base.path)
+                _make_v2_directory(base.path)
             else:
                 base.path.mkdir(exist_ok=True)
 
-    def remove(self) -> None:
+    def remove_directories(self) -> None:
         """Remove those directories if they are empty; the others stay."""
         for base in self.bases:
             try:
@@ -79,18 +79,18 @@ class Limits(msgspec.Struct, frozen=True):
         """Return the groups of an attempt of this size, in the form of a start request."""
         found = []
         for base in self.bases:
-            lines = [f"{base.role}{base.path}", *settings(base.role, size, pids_max), ""]
+            lines = [f"{base.role}{base.path}", *limit_settings(base.role, size, pids_max), ""]
             found.append(b"".join(os.fsencode(line) + b"\0" for line in lines))
         return tuple(found)
 
 
-def settings(role: str, size: Resources, pids_max: int) -> list[str]:
+def limit_settings(role: str, size: Resources, pids_max: int) -> list[str]:
     """Return ``file=value`` for each limit; a ``?`` marks files that some kernels lack.
 
     Without a request there is no guarantee: a task that asked for no CPU gets the idle time of the others.
     ``default_memory`` limits memory that was not asked for, before this call.
     """
-    quota = max(QUOTA_MIN, size.cpu * PERIOD // 1_000)
+    quota = max(QUOTA_MICROSECONDS_MIN, size.cpu * PERIOD_MICROSECONDS // 1_000)
     memory = size.memory // 4_096 * 4_096
     if role == "c":
         return [f"cpu.cfs_quota_us={quota}"] if size.cpu else ["cpu.shares=2"]
@@ -102,13 +102,13 @@ def settings(role: str, size: Resources, pids_max: int) -> list[str]:
     if role == "a":
         return []  # it measures only
     assert role == "u", f"no group has the role {role!r}"
-    lines = [f"cpu.max={quota} {PERIOD}"] if size.cpu else ["cpu.weight=1"]
+    lines = [f"cpu.max={quota} {PERIOD_MICROSECONDS}"] if size.cpu else ["cpu.weight=1"]
     if memory:
         lines += [f"memory.max={memory}", "?memory.swap.max=0", "?memory.oom.group=1"]
     return [*lines, f"pids.max={pids_max}"]
 
 
-def choose(driver: Literal["auto", "v2", "v1", "rlimit"], directory: Path) -> Limits:
+def choose_limits(driver: Literal["auto", "v2", "v1", "rlimit"], directory: Path) -> TaskLimits:
     """Return the requested driver, or with ``auto`` the best that works here.
 
     ``directory`` belongs to the runner: it names the groups. Raises ``OSError`` if a driver is requested by
@@ -116,38 +116,38 @@ def choose(driver: Literal["auto", "v2", "v1", "rlimit"], directory: Path) -> Li
     """
     name = group_name(directory)
     mounts = tuple(read_mounts(Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")))
-    own = read_own(Path("/proc/self/cgroup").read_text(encoding="utf-8", errors="replace"))
+    own_groups = read_own_groups(Path("/proc/self/cgroup").read_text(encoding="utf-8", errors="replace"))
     reasons = []
-    for candidate, find in (("v2", find_v2), ("v1", find_v1)):
+    for candidate, find_limits in (("v2", find_v2), ("v1", find_v1)):
         if driver not in (candidate, "auto"):
             continue
         try:
-            limits = find(mounts, own, name)
-            there = any(base.path.exists() for base in limits.bases)
-            limits.make()
-            if not there:  # else another daemon may be using them
-                limits.remove()
+            limits = find_limits(mounts, own_groups, name)
+            existed = any(base.path.exists() for base in limits.bases)
+            limits.make_directories()
+            if not existed:  # else another daemon may be using them
+                limits.remove_directories()
         except OSError as error:
             if driver != "auto":
                 raise
             reasons.append(f"{candidate}: {error.strerror or error}")
             continue
         return limits
-    why = f" ({'; '.join(reasons)})" if reasons else ""
-    return Limits(
+    cause = f" ({'; '.join(reasons)})" if reasons else ""
+    return TaskLimits(
         "rlimit",
-        warnings=(f"no control groups can be used here{why}: {_UNLIMITED}",),
+        warnings=(f"no control groups can be used here{cause}: {_UNLIMITED}",),
     )
 
 
-def limits_memory(driver: str) -> bool:
+def has_memory_limit(driver: str) -> bool:
     """True if this driver limits the memory of tasks here; tried out as in ``choose_limits``."""
     probe = Path(f"/hanse-probe-{os.getpid()}")
     try:
-        chosen = choose(cast("Literal['auto', 'v2', 'v1', 'rlimit']", driver), probe)
+        limits = choose_limits(cast("Literal['auto', 'v2', 'v1', 'rlimit']", driver), probe)
     except OSError:
         return True  # the daemon reports the fault, and does not start
-    return any(base.role in "mu" for base in chosen.bases)
+    return any(base.role in "mu" for base in limits.bases)
 
 
 def group_name(directory: Path) -> str:
@@ -155,41 +155,41 @@ def group_name(directory: Path) -> str:
     return "hanse-" + hashlib.blake2b(os.fsencode(directory), digest_size=6).hexdigest()
 
 
-def find_v1(mounts: tuple[Mount, ...], own: dict[str, str], name: str) -> Limits:
+def find_v1(mounts: tuple[CgroupMount, ...], own_groups: dict[str, str], name: str) -> TaskLimits:
     """Return the limits of version 1: a directory in each hierarchy. A warning names missing controllers."""
-    bases: list[Base] = []
+    bases: list[CgroupBase] = []
     missing: list[str] = []
     for controller, role in _ROLES.items():
         mount = next((each for each in mounts if controller in each.controllers), None)
-        here = None if mount is None else group_directory(mount, own.get(controller, "/"))
+        here = None if mount is None else group_directory(mount, own_groups.get(controller, "/"))
         if here is None or not os.access(here, os.W_OK):
             missing.append(controller)
         elif all(here / name != base.path for base in bases):  # cpu and cpuacct are often one hierarchy
-            bases.append(Base(role, here / name))
+            bases.append(CgroupBase(role, here / name))
     if not bases:
         raise OSError("no hierarchy of version 1 can be written")
-    lack = f"not limited or measured here, for want of a control group: {', '.join(missing)}"
-    return Limits("v1", tuple(bases), (lack,) if missing else ())
+    warning = f"not limited or measured here, for want of a control group: {', '.join(missing)}"
+    return TaskLimits("v1", tuple(bases), (warning,) if missing else ())
 
 
-def find_v2(mounts: tuple[Mount, ...], own: dict[str, str], name: str) -> Limits:
+def find_v2(mounts: tuple[CgroupMount, ...], own_groups: dict[str, str], name: str) -> TaskLimits:
     """Return the limits of version 2; raise ``OSError`` if a controller is missing."""
     mount = next((each for each in mounts if each.version == 2), None)
     if mount is None:
         raise OSError("version 2 is not mounted")
-    here = group_directory(mount, own.get("", "/"))
+    here = group_directory(mount, own_groups.get("", "/"))
     if here.name == DAEMON_GROUP:
         here = here.parent
-    there = (here / "cgroup.controllers").read_text(encoding="ascii").split()
-    missing = [controller for controller in CONTROLLERS if controller not in there]
+    available = (here / "cgroup.controllers").read_text(encoding="ascii").split()
+    missing = [controller for controller in CONTROLLERS if controller not in available]
     if missing:
         raise OSError(f"version 2 has no controller for {', '.join(missing)} here")
     if not os.access(here, os.W_OK):
         raise OSError(f"{here} cannot be written")
-    return Limits("v2", (Base("u", here / name),))
+    return TaskLimits("v2", (CgroupBase("u", here / name),))
 
 
-def _make_v2(base: Path) -> None:
+def _make_v2_directory(base: Path) -> None:
     """Make a group whose children have controllers, below one whose children have them too."""
     parent = base.parent
     wanted = " ".join(f"+{controller}" for controller in CONTROLLERS)
@@ -202,15 +202,15 @@ def _make_v2(base: Path) -> None:
     (base / "cgroup.subtree_control").write_text(wanted, encoding="ascii")
 
 
-def group_directory(mount: Mount, group: str) -> Path:
+def group_directory(mount: CgroupMount, group: str) -> Path:
     """Return the directory at which a group of a hierarchy appears."""
     if mount.root != "/" and (group == mount.root or group.startswith(mount.root + "/")):
         group = group[len(mount.root) :]
-    inside = "/.." not in group  # else the group is outside of this namespace: take its root
-    return mount.point / group.lstrip("/") if inside else mount.point
+    is_visible = "/.." not in group  # else the group is outside of this namespace: take its root
+    return mount.point / group.lstrip("/") if is_visible else mount.point
 
 
-def read_mounts(mountinfo: str) -> Iterator[Mount]:
+def read_mounts(mountinfo: str) -> Iterator[CgroupMount]:
     """Yield the hierarchies in the text of ``/proc/self/mountinfo``."""
     for line in mountinfo.splitlines():
         front, _, back = line.partition(" - ")
@@ -219,12 +219,12 @@ def read_mounts(mountinfo: str) -> Iterator[Mount]:
             continue
         point = Path(fields[4].replace("\\040", " "))
         if kinds[0] == "cgroup2":
-            yield Mount(2, point, fields[3], ())
+            yield CgroupMount(2, point, fields[3], ())
         elif kinds[0] == "cgroup":
-            yield Mount(1, point, fields[3], tuple(kinds[2].split(",")))
+            yield CgroupMount(1, point, fields[3], tuple(kinds[2].split(",")))
 
 
-def read_own(cgroups: str) -> dict[str, str]:
+def read_own_groups(cgroups: str) -> dict[str, str]:
     """Return this process's group by controller, from the text of ``/proc/self/cgroup``; version 2:
     ``""``."""
     found = {}

@@ -8,7 +8,7 @@ from hanse.core.config import NodeConfig
 from hanse.model.messages import AttemptEnd
 from hanse.model.resources import Resources
 
-LEAST: Final = 256 << 20
+LIMIT_BYTES_MIN: Final = 256 << 20
 """Least share of a task in bytes, even for a hundredth of a CPU; a smaller node is its own limit."""
 OUT_OF_MEMORY: Final = "out of memory"
 
@@ -32,13 +32,13 @@ class MemoryDefault(msgspec.Struct, frozen=True):
         whole = self.nodes[node].capacity
         if not size.cpu or size.cpu >= whole.cpu:
             return whole.memory
-        return min(whole.memory, max(LEAST, whole.memory * size.cpu // whole.cpu))
+        return min(whole.memory, max(LIMIT_BYTES_MIN, whole.memory * size.cpu // whole.cpu))
 
 
-def explained(end: AttemptEnd, limit: int) -> AttemptEnd:
+def explain_out_of_memory(end: AttemptEnd, limit: int) -> AttemptEnd:
     """Return the end, with an explanation if the attempt exceeded this ``limit``, for which it had not asked
     (0: it had none)."""
     if not limit or not end.note.startswith(OUT_OF_MEMORY):
         return end
-    more = f"{OUT_OF_MEMORY} ({limit >> 20} MiB, the limit without --mem)"
-    return msgspec.structs.replace(end, note=end.note.replace(OUT_OF_MEMORY, more, 1))
+    explanation = f"{OUT_OF_MEMORY} ({limit >> 20} MiB, the limit without --mem)"
+    return msgspec.structs.replace(end, note=end.note.replace(OUT_OF_MEMORY, explanation, 1))

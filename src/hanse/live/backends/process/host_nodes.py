@@ -9,7 +9,7 @@ from typing import Final
 from hanse.core.config import NodeConfig
 from hanse.model.resources import Resources
 
-MEMORY_KEPT_PERCENT: Final = 10
+MEMORY_RESERVED_PERCENT: Final = 10
 """Share of the memory that no node gets: the system and the daemons need some."""
 _MEMINFO: Final = Path("/proc/meminfo")
 
@@ -24,7 +24,7 @@ def default_nodes(
     """
     assert count > 0, f"{count} nodes"
     cpu = len(os.sched_getaffinity(0)) * 1_000 if cpu is None else cpu
-    memory = _memory_total() * (100 - MEMORY_KEPT_PERCENT) // 100 if memory is None else memory
+    memory = _memory_total() * (100 - MEMORY_RESERVED_PERCENT) // 100 if memory is None else memory
     attributes = (("arch", platform.machine()), ("host", platform.node()))
     slice_ = Resources(cpu=cpu // count, memory=memory // count)
     return (NodeConfig(slice_, attributes, runner),) * count

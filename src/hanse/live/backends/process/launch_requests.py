@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from hanse.live.backends.process.cgroups import Limits
+from hanse.live.backends.process.cgroups import TaskLimits
 from hanse.live.backends.process.default_memory import MemoryDefault
 from hanse.live.backends.process.launcher_protocol import (
     ALONE,
@@ -19,10 +19,10 @@ from hanse.live.backends.process.launcher_protocol import (
     NO_NEW_PRIVILEGES,
     REQUEST_BYTES_MAX,
     SANDBOXED,
-    StartFixed,
+    StartTemplate,
     start_request,
 )
-from hanse.live.backends.process.sandbox import wrap
+from hanse.live.backends.process.sandbox import wrap_command
 from hanse.model.attempt_key import attempt_key
 from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import index_of, job_of, job_text
@@ -45,25 +45,25 @@ class TaskUser(msgspec.Struct, frozen=True):
     gids: tuple[int, ...] = ()
 
 
-class Refused(msgspec.Struct, frozen=True):
+class LaunchRefusal(msgspec.Struct, frozen=True):
     """Refusal of a program that cannot be started."""
 
     note: str
 
 
-class Meta(msgspec.Struct, frozen=True, array_like=True):
+class AttemptMetadata(msgspec.Struct, frozen=True, array_like=True):
     """Data of an attempt that a restarted daemon needs."""
 
-    estate: str
-    moves: bool
+    shard: str
+    is_movable: bool
     uid: int = -1
     """The job's own user id; -1: it has none."""
 
 
-class _Shared(msgspec.Struct, frozen=True):
+class _SharedFields(msgspec.Struct, frozen=True):
     """The part that tasks of one group have in common."""
 
-    fixed: StartFixed
+    fixed: StartTemplate
     argv: tuple[bytes, ...]
     workdir: bytes
     env: tuple[bytes, ...]
@@ -71,7 +71,7 @@ class _Shared(msgspec.Struct, frozen=True):
     secret: bytes
 
 
-def task_user(user: str | int | None) -> TaskUser:
+def find_task_user(user: str | int | None) -> TaskUser:
     """Return the user of a name or number, with its groups.
 
     Only root can become another user: for others the default (``nobody``) means the daemon's user. Raises
@@ -93,7 +93,7 @@ def task_user(user: str | int | None) -> TaskUser:
     return TaskUser(entry.pw_uid, entry.pw_gid, tuple(groups))
 
 
-class CommandEncoder:
+class StartRequestEncoder:
     """Encoder of start requests for one runner."""
 
     def __init__(
@@ -101,7 +101,7 @@ class CommandEncoder:
         directory: Path,
         cluster: str,
         user: TaskUser,
-        limits: Limits,
+        limits: TaskLimits,
         sandbox: tuple[bytes, ...],
         output_bytes_max: int,
         pids_max: int,
@@ -115,20 +115,20 @@ class CommandEncoder:
         self._output_bytes_max = output_bytes_max
         self._pids_max = pids_max
         self._memory_default = memory_default
-        self.alone = False
+        self.hides_processes = False
         """True if tasks see no processes of other users."""
-        self._shared: dict[tuple[object, ...], _Shared | Refused] = {}
+        self._shared: dict[tuple[object, ...], _SharedFields | LaunchRefusal] = {}
 
-    def encode(self, launch: LaunchAttempt, uid: int = -1) -> bytes | Refused:
+    def encode(self, launch: LaunchAttempt, uid: int = -1) -> bytes | LaunchRefusal:
         """Return the request that starts this attempt; ``uid``: the job's own, instead of the runner's."""
         key = (launch.payload, launch.node, launch.size, launch.shard, launch.is_movable, uid)
         shared = self._shared.get(key)
         if shared is None:
-            shared = self._share(launch, uid)
+            shared = self._encode_shared(launch, uid)
             if len(self._shared) >= SHARED_MAX:
                 self._shared.clear()
             self._shared[key] = shared
-        if isinstance(shared, Refused):
+        if isinstance(shared, LaunchRefusal):
             return shared
         task, attempt = launch.task, launch.attempt
         job, index = job_text(job_of(task)), index_of(task)
@@ -143,68 +143,72 @@ class CommandEncoder:
             env.append(b"HOME=" + home)
         argv = shared.argv
         if self._sandbox:
-            argv = wrap(self._sandbox, b"" if shared.workdir else home, home, argv)
+            argv = wrap_command(self._sandbox, b"" if shared.workdir else home, home, argv)
         # In a sandbox the working directory may exist inside only.
-        where = b"/" if self._sandbox and shared.workdir else home
-        own = attempt_key(shared.secret, job, index, attempt).hex().encode() if shared.secret else b""
-        request = start_request(task, attempt, launch.until, shared.fixed, where, argv, env, own)
-        return request if len(request) <= REQUEST_BYTES_MAX else Refused("the command is too long")
+        start_directory = b"/" if self._sandbox and shared.workdir else home
+        key_text = attempt_key(shared.secret, job, index, attempt).hex().encode() if shared.secret else b""
+        request = start_request(
+            task, attempt, launch.until, shared.fixed, start_directory, argv, env, key_text
+        )
+        return request if len(request) <= REQUEST_BYTES_MAX else LaunchRefusal("the command is too long")
 
-    def _share(self, launch: LaunchAttempt, uid: int) -> _Shared | Refused:
-        command = decode_program(launch.payload)
-        if command is None:
-            return Refused("the payload is not a command")
-        env = self._environment(command, launch)
-        texts = (*command.argv, command.workdir, *env, *env.values())
+    def _encode_shared(self, launch: LaunchAttempt, uid: int) -> _SharedFields | LaunchRefusal:
+        program = decode_program(launch.payload)
+        if program is None:
+            return LaunchRefusal("the payload is not a command")
+        env = self._environment(program, launch)
+        texts = (*program.argv, program.workdir, *env, *env.values())
         if any("\0" in text for text in texts) or any(not name or "=" in name for name in env):
-            return Refused("the command has a NUL character or a bad variable name")
-        meta = msgspec.msgpack.encode(Meta(launch.shard, launch.is_movable, uid))
+            return LaunchRefusal("the command has a NUL character or a bad variable name")
+        meta = msgspec.msgpack.encode(AttemptMetadata(launch.shard, launch.is_movable, uid))
         assert len(meta) <= META_BYTES_MAX, f"an estate's name of {len(meta)} bytes"
-        return _Shared(
-            self._fixed(command, launch, meta, TaskUser(uid, uid) if uid >= 0 else self._user),
-            tuple(argument.encode() for argument in command.argv),
-            command.workdir.encode(),
+        return _SharedFields(
+            self._start_template(program, launch, meta, TaskUser(uid, uid) if uid >= 0 else self._user),
+            tuple(argument.encode() for argument in program.argv),
+            program.workdir.encode(),
             tuple(f"{name}={value}".encode() for name, value in env.items()),
             "HOME" in env,
-            command.secret,
+            program.secret,
         )
 
-    def _fixed(self, command: Program, launch: LaunchAttempt, meta: bytes, user: TaskUser) -> StartFixed:
+    def _start_template(
+        self, program: Program, launch: LaunchAttempt, meta: bytes, user: TaskUser
+    ) -> StartTemplate:
         plain = self._limits.driver == "rlimit"
-        flags = 0 if command.workdir else FRESH_DIRECTORY
+        flags = 0 if program.workdir else FRESH_DIRECTORY
         if self._sandbox:
             flags |= SANDBOXED
-        if command.secret:
+        if program.secret:
             flags |= HAS_KEY
         if user.uid >= 0:
             flags |= NO_NEW_PRIVILEGES
-        if self.alone:
+        if self.hides_processes:
             flags |= ALONE
-        return StartFixed(
+        return StartTemplate(
             output_max=self._output_bytes_max,
             data_max=launch.size.memory if plain else 0,
-            processes_max=_processes_of(user) + self._pids_max if plain else 0,
+            processes_max=_count_threads(user) + self._pids_max if plain else 0,
             uid=user.uid,
             gid=user.gid,
             gids=user.gids,
             flags=flags,
             meta=meta,
-            groups=self._limits.groups(self._limited(launch), self._pids_max),
+            groups=self._limits.groups(self._limited_size(launch), self._pids_max),
         )
 
     def default_memory(self, launch: LaunchAttempt) -> int:
         """Return the limit in bytes of its control groups if it asked for no memory; 0: there is none."""
         return self._memory_default.limit(launch.node, launch.size) if self._limits.bases else 0
 
-    def _limited(self, launch: LaunchAttempt) -> Resources:
+    def _limited_size(self, launch: LaunchAttempt) -> Resources:
         default = self.default_memory(launch)
         return msgspec.structs.replace(launch.size, memory=default) if default else launch.size
 
-    def _environment(self, command: Program, launch: LaunchAttempt) -> dict[str, str]:
+    def _environment(self, program: Program, launch: LaunchAttempt) -> dict[str, str]:
         """Return the variables shared by a group; Hanse's come last, so no task can pose as another."""
         whole, rest = divmod(launch.size.cpu, 1_000)
         cpus = f"{whole}.{rest:03}".rstrip("0").rstrip(".")
-        env = {"PATH": PATH, "LANG": LANG, **dict(command.env)}
+        env = {"PATH": PATH, "LANG": LANG, **dict(program.env)}
         env.update(
             HANSE_CLUSTER=self._cluster,
             HANSE_NODE=str(launch.node),
@@ -216,7 +220,7 @@ class CommandEncoder:
         return env
 
 
-def _processes_of(user: TaskUser) -> int:
+def _count_threads(user: TaskUser) -> int:
     """Return the threads that this user has now: RLIMIT_NPROC counts all of a user's, not a task's."""
     uid = user.uid if user.uid >= 0 else os.geteuid()
     total = 0

@@ -45,8 +45,8 @@ EXTRA_BYTES_MAX: Final = 1 << 16
 
 _REQUEST: Final = Struct("=IIqqq")
 _START: Final = Struct("=IIqqqqqqiiIIIIII")
-_NEWS: Final = Struct("=IIqqiIIIiIqqqqqq176s")
-NEWS_BYTES: Final = _NEWS.size
+_REPORT: Final = Struct("=IIqqiIIIiIqqqqqq176s")
+REPORT_BYTES: Final = _REPORT.size
 GRACE_MAX: Final = 1 << 60
 
 _EXITED, _STOPPED, _LEASE_OVER, _NO_LEASE, _UNFIT, _LOST = range(1, 7)
@@ -66,7 +66,7 @@ _REMARKS: Final = (
 )
 
 
-class News(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class LauncherReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A report of the launcher about one attempt."""
 
     kind: int
@@ -80,14 +80,16 @@ class News(msgspec.Struct, frozen=True, array_like=True, gc=False):
     extra: bytes = b""
 
 
-def simple(kind: int, task: int = 0, attempt: int = 0, number: int = 0, texts: Iterable[bytes] = ()) -> bytes:
+def simple_request(
+    kind: int, task: int = 0, attempt: int = 0, number: int = 0, texts: Iterable[bytes] = ()
+) -> bytes:
     """Return a request without parameters of its own, or with texts behind it (``HELLO``)."""
-    behind = b"".join(text + b"\0" for text in texts)
-    behind += bytes(-len(behind) % 8)
-    return _REQUEST.pack(_REQUEST.size + len(behind), kind, task, attempt, number) + behind
+    tail = b"".join(text + b"\0" for text in texts)
+    tail += bytes(-len(tail) % 8)
+    return _REQUEST.pack(_REQUEST.size + len(tail), kind, task, attempt, number) + tail
 
 
-class StartFixed(msgspec.Struct, frozen=True):
+class StartTemplate(msgspec.Struct, frozen=True):
     """The fields that are the same for many starts."""
 
     output_max: int
@@ -110,7 +112,7 @@ def start_request(
     task: int,
     attempt: int,
     until: int,
-    fixed: StartFixed,
+    template: StartTemplate,
     workdir: bytes,
     argv: tuple[bytes, ...],
     env: list[bytes],
@@ -118,10 +120,10 @@ def start_request(
 ) -> bytes:
     """Return the request to start an attempt. From ``until`` on (CLOCK_BOOTTIME, microseconds; 0: never) the
     launcher ignores it. No text may contain NUL. ``key``: if the flags say that it has one."""
-    assert bool(key) == bool(fixed.flags & HAS_KEY), "a key and the flag that says so belong together"
-    gids = b"".join(gid.to_bytes(4, sys.byteorder) for gid in fixed.gids)
+    assert bool(key) == bool(template.flags & HAS_KEY), "a key and the flag that says so belong together"
+    gids = b"".join(gid.to_bytes(4, sys.byteorder) for gid in template.gids)
     texts = [*argv, *env, key] if key else [*argv, *env]
-    body = b"".join([gids, fixed.meta, workdir, b"\0", *fixed.groups, b"\0".join(texts), b"\0"])
+    body = b"".join([gids, template.meta, workdir, b"\0", *template.groups, b"\0".join(texts), b"\0"])
     padding = -len(body) % 8
     head = _START.pack(
         _START.size + len(body) + padding,
@@ -129,50 +131,50 @@ def start_request(
         task,
         attempt,
         until,
-        fixed.output_max,
-        fixed.data_max,
-        fixed.processes_max,
-        fixed.uid,
-        fixed.gid,
-        fixed.flags,
-        len(fixed.gids),
-        len(fixed.meta),
-        len(fixed.groups),
+        template.output_max,
+        template.data_max,
+        template.processes_max,
+        template.uid,
+        template.gid,
+        template.flags,
+        len(template.gids),
+        len(template.meta),
+        len(template.groups),
         len(argv),
         len(env),
     )
     return head + body + bytes(padding)
 
 
-def read_news(data: bytes | bytearray) -> tuple[list[News], int]:
+def read_reports(data: bytes | bytearray) -> tuple[list[LauncherReport], int]:
     """Return all complete reports at the front of ``data``, and the number of their bytes."""
-    found: list[News] = []
+    found: list[LauncherReport] = []
     at = 0
-    while len(data) - at >= NEWS_BYTES:
-        values = _NEWS.unpack_from(data, at)
+    while len(data) - at >= REPORT_BYTES:
+        values = _REPORT.unpack_from(data, at)
         kind, extra = values[0], values[1]
-        if len(data) - at < NEWS_BYTES + extra:
+        if len(data) - at < REPORT_BYTES + extra:
             break
-        at += NEWS_BYTES
+        at += REPORT_BYTES
         task, attempt = TaskId(values[2]), values[3]
         if kind in (ENDED, FOUND_ENDED):
-            end = _end(task, attempt, values)
-            found.append(News(kind, task, attempt, end, values[12] > 0, values[14] + values[15]))
+            end = _decode_end(task, attempt, values)
+            found.append(LauncherReport(kind, task, attempt, end, values[12] > 0, values[14] + values[15]))
         else:
-            behind = bytes(data[at : at + extra]) if extra else b""
-            found.append(News(kind, task, attempt, extra=behind))
+            tail = bytes(data[at : at + extra]) if extra else b""
+            found.append(LauncherReport(kind, task, attempt, extra=tail))
         at += extra
     return found, at
 
 
-def _end(task: TaskId, attempt: int, values: tuple[Any, ...]) -> AttemptEnd:
-    how, code, flags, cpu, memory, began, ended = values[7:14]
+def _decode_end(task: TaskId, attempt: int, values: tuple[Any, ...]) -> AttemptEnd:
+    end_kind, code, flags, cpu, memory, began, ended = values[7:14]
     note = values[16].partition(b"\0")[0].decode("utf-8", "replace")
-    outcome = _OUTCOMES.get(how)
+    outcome = _OUTCOMES.get(end_kind)
     if outcome is None:
-        assert how == _EXITED, f"an attempt ended in a way unknown here: {how}"
+        assert end_kind == _EXITED, f"an attempt ended in a way unknown here: {end_kind}"
         outcome = Outcome.SUCCEEDED if code == 0 else Outcome.FAILED
-    note = note or _NOTES.get(how, "")
+    note = note or _NOTES.get(end_kind, "")
     if flags:
         remarks = [remark for flag, remark in _REMARKS if flags & flag]
         note = "; ".join([note, *remarks] if note else remarks)

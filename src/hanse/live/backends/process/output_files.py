@@ -14,9 +14,9 @@ from typing import Final
 from hanse.live.backends.interface import Stream
 from hanse.model.ids import TaskId
 
-Key = tuple[TaskId, int]
+AttemptId = tuple[TaskId, int]
 
-PIECE_BYTES: Final = 1 << 16
+CHUNK_BYTES: Final = 1 << 16
 """The largest chunk of one read."""
 FOLLOWERS_MAX: Final = 64
 """Followers at once; further ones are refused."""
@@ -35,54 +35,54 @@ class KeptOutputs:
     """Register of the outputs of forgotten attempts, and of those to drop: the oldest first."""
 
     def __init__(self, bytes_max: int, count_max: int) -> None:
-        self._bytes_most = self._bytes_max = bytes_max
+        self._bytes_max_initial = self._bytes_max = bytes_max
         self._count_max = count_max
         self._bytes = 0
-        self._kept: dict[Key, int] = {}
-        self._dropped: dict[Key, None] = {}
+        self._kept: dict[AttemptId, int] = {}
+        self._dropped: dict[AttemptId, None] = {}
         """The latest dropped outputs, at most ``count_max``: readers get that as an answer."""
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: AttemptId) -> bool:
         return key in self._kept
 
-    def was_dropped(self, key: Key) -> bool:
+    def was_dropped(self, key: AttemptId) -> bool:
         """True if there was such an output, and it was dropped."""
         return key in self._dropped
 
-    def note_dropped(self, key: Key) -> None:
+    def note_dropped(self, key: AttemptId) -> None:
         """Remember that an output was dropped."""
         self._dropped[key] = None
         if len(self._dropped) > self._count_max:
             del self._dropped[next(iter(self._dropped))]
 
-    def add(self, key: Key, size: int) -> list[Key]:
+    def add(self, key: AttemptId, size: int) -> list[AttemptId]:
         """Keep one more; return those to drop for it."""
         self._bytes += size - self._kept.pop(key, 0)
         self._kept[key] = size
         return self._shrink()
 
-    def bound(self, bytes_max: int) -> list[Key]:
+    def set_bytes_max(self, bytes_max: int) -> list[AttemptId]:
         """Keep at most this many bytes from now on, and never more than at first; return those to drop."""
-        self._bytes_max = min(self._bytes_most, bytes_max)
+        self._bytes_max = min(self._bytes_max_initial, bytes_max)
         return self._shrink()
 
-    def relieve(self, size: int, files: int) -> dict[Key, int]:
+    def free_space(self, size: int, files: int) -> dict[AttemptId, int]:
         """Give up outputs until so many bytes and files are free, the oldest first; those without any byte
         have no file, and stay. Return those to drop, with the bytes of each."""
-        dropped: dict[Key, int] = {}
+        dropped: dict[AttemptId, int] = {}
         freed = 0
-        for key, kept in self._kept.items():
+        for key, kept_size in self._kept.items():
             if freed >= size and len(dropped) >= files:
                 break
-            if kept:
-                dropped[key] = kept
-                freed += kept
+            if kept_size:
+                dropped[key] = kept_size
+                freed += kept_size
         for key in dropped:
             self._bytes -= self._kept.pop(key)
             self.note_dropped(key)
         return dropped
 
-    def _shrink(self) -> list[Key]:
+    def _shrink(self) -> list[AttemptId]:
         dropped = []
         while len(self._kept) > self._count_max or self._bytes > self._bytes_max:
             oldest = next(iter(self._kept))
@@ -93,31 +93,31 @@ class KeptOutputs:
                 self.note_dropped(oldest)
         return dropped
 
-    def load(self, directory: Path, besides: Callable[[Key], bool]) -> list[Key]:
+    def load(self, directory: Path, is_excluded: Callable[[AttemptId], bool]) -> list[AttemptId]:
         """Register the outputs in a directory, oldest first, except those of attempts not yet forgotten.
 
         Attempts that wrote nothing count as older than the others: they have nothing to lose.
         """
         dropped = []
-        for silent in _silent(directory):
-            if not besides(silent):
-                dropped += self.add(silent, 0)
-        sizes: dict[Key, int] = {}
-        ages: dict[Key, int] = {}
+        for key_silent in _read_silent(directory):
+            if not is_excluded(key_silent):
+                dropped += self.add(key_silent, 0)
+        sizes: dict[AttemptId, int] = {}
+        ages: dict[AttemptId, int] = {}
         with os.scandir(directory) as entries:
             for entry in entries:
-                key = _key(entry.name)
-                if key is None or besides(key):
+                key = _parse_name(entry.name)
+                if key is None or is_excluded(key):
                     continue
-                facts = entry.stat(follow_symlinks=False)
-                sizes[key] = sizes.get(key, 0) + facts.st_size
-                ages[key] = max(ages.get(key, 0), facts.st_mtime_ns)
+                status = entry.stat(follow_symlinks=False)
+                sizes[key] = sizes.get(key, 0) + status.st_size
+                ages[key] = max(ages.get(key, 0), status.st_mtime_ns)
         for key in sorted(sizes, key=lambda each: (ages[each], each)):
             dropped += self.add(key, sizes[key])
         return dropped
 
 
-def _silent(directory: Path) -> Iterator[Key]:
+def _read_silent(directory: Path) -> Iterator[AttemptId]:
     """Yield forgotten attempts that wrote nothing, from the launcher's notes; a torn last note is ignored."""
     for name in ("silent.old", "silent"):
         try:
@@ -129,7 +129,7 @@ def _silent(directory: Path) -> Iterator[Key]:
             yield TaskId(task), attempt
 
 
-def _key(name: str) -> Key | None:
+def _parse_name(name: str) -> AttemptId | None:
     task, _, rest = name.partition(".")
     attempt, _, stream = rest.partition(".")
     if not (task.isdecimal() and attempt.isdecimal() and stream in ("stdout", "stderr")):
@@ -137,15 +137,15 @@ def _key(name: str) -> Key | None:
     return TaskId(int(task)), int(attempt)
 
 
-class Watches:
+class InotifyWatches:
     """One inotify instance for all followers (a user usually may have 128), with the listeners of each
     watch."""
 
     def __init__(self) -> None:
         self._inotify = -1
-        self._woken: dict[int, list[asyncio.Event]] = {}
+        self._listeners: dict[int, list[asyncio.Event]] = {}
 
-    def add(self, path: Path, mask: int, woken: asyncio.Event) -> int:
+    def add(self, path: Path, mask: int, listener: asyncio.Event) -> int:
         """Set ``listener`` at every event of ``mask`` on ``path``; return the number for ``remove``."""
         if self._inotify < 0:
             self._inotify = _libc.inotify_init1(_FLAGS)
@@ -157,20 +157,20 @@ class Watches:
             error = ctypes.get_errno()
             self._close_if_idle()
             raise OSError(error, f"cannot follow {path}")
-        self._woken.setdefault(watch, []).append(woken)
+        self._listeners.setdefault(watch, []).append(listener)
         return watch
 
-    def remove(self, watch: int, woken: asyncio.Event) -> None:
+    def remove(self, watch: int, listener: asyncio.Event) -> None:
         """Stop setting this listener."""
-        others = self._woken[watch]
-        others.remove(woken)
+        others = self._listeners[watch]
+        others.remove(listener)
         if not others:
-            del self._woken[watch]
+            del self._listeners[watch]
             _libc.inotify_rm_watch(self._inotify, watch)  # fails if the file is gone, and the watch with it
             self._close_if_idle()
 
     def _close_if_idle(self) -> None:
-        if not self._woken and self._inotify >= 0:
+        if not self._listeners and self._inotify >= 0:
             asyncio.get_running_loop().remove_reader(self._inotify)
             os.close(self._inotify)
             self._inotify = -1
@@ -184,51 +184,51 @@ class Watches:
         while at < len(data):
             watch, mask, _, length = _EVENT.unpack_from(data, at)
             at += _EVENT.size + length
-            numbers = list(self._woken) if mask & _IN_Q_OVERFLOW else (watch,)
+            numbers = list(self._listeners) if mask & _IN_Q_OVERFLOW else (watch,)
             for number in numbers:
-                for woken in self._woken.get(number, ()):
-                    woken.set()
+                for listener in self._listeners.get(number, ()):
+                    listener.set()
 
 
-class Follower:
+class OutputFollower:
     """Wakeup of a reader: when the output grows or appears, or when its attempt ends."""
 
-    def __init__(self, path: Path, watches: Watches) -> None:
-        self.woken = asyncio.Event()
+    def __init__(self, path: Path, watches: InotifyWatches) -> None:
+        self.wakeup = asyncio.Event()
         self._path, self._watches = path, watches
         self._watches_file = False
-        self._watch = watches.add(path.parent, _IN_CREATE, self.woken)
+        self._watch = watches.add(path.parent, _IN_CREATE, self.wakeup)
 
-    def file_is_there(self) -> None:
+    def watch_file(self) -> None:
         """Watch only the growth of the file from now on."""
         if not self._watches_file:
             before = self._watch
-            self._watch = self._watches.add(self._path, _IN_MODIFY, self.woken)
+            self._watch = self._watches.add(self._path, _IN_MODIFY, self.wakeup)
             self._watches_file = True
-            self._watches.remove(before, self.woken)
-            self.woken.set()  # it may have grown before the watch
+            self._watches.remove(before, self.wakeup)
+            self.wakeup.set()  # it may have grown before the watch
 
     def close(self) -> None:
         """Stop watching."""
-        self._watches.remove(self._watch, self.woken)
+        self._watches.remove(self._watch, self.wakeup)
 
 
-class Outputs:
+class OutputReader:
     """Reader of the outputs in a directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._followers: dict[Key, list[Follower]] = {}
-        self._watches = Watches()
-        self._count = 0
+        self._followers: dict[AttemptId, list[OutputFollower]] = {}
+        self._watches = InotifyWatches()
+        self._follower_count = 0
 
-    def ended(self, key: Key) -> None:
+    def wake_followers(self, key: AttemptId) -> None:
         """Wake the followers of an attempt, which has ended: they read the rest."""
         for follower in self._followers.get(key, ()):
-            follower.woken.set()
+            follower.wakeup.set()
 
     async def read(
-        self, key: Key, stream: Stream, offset: int, follow: bool, alive: Callable[[], bool]
+        self, key: AttemptId, stream: Stream, offset: int, follow: bool, is_alive: Callable[[], bool]
     ) -> AsyncGenerator[bytes, None]:
         """Yield the output from ``offset`` on; with ``follow``, also later output while ``is_alive``."""
         path = self._directory / f"{key[0]}.{key[1]}.{stream}"
@@ -236,35 +236,37 @@ class Outputs:
         file = -1
         try:
             while True:
-                goes_on = follower is not None and alive()  # before reading: an ended attempt writes no more
+                may_grow = (
+                    follower is not None and is_alive()
+                )  # before reading: an ended attempt writes no more
                 file = file if file >= 0 else _open(path)
                 if file >= 0 and follower is not None:
-                    follower.file_is_there()
-                while file >= 0 and (piece := os.pread(file, PIECE_BYTES, offset)):
-                    offset += len(piece)
-                    yield piece
+                    follower.watch_file()
+                while file >= 0 and (chunk := os.pread(file, CHUNK_BYTES, offset)):
+                    offset += len(chunk)
+                    yield chunk
                     await asyncio.sleep(0)  # other tasks run between chunks
-                if follower is None or not goes_on:
+                if follower is None or not may_grow:
                     return
-                await follower.woken.wait()
-                follower.woken.clear()
+                await follower.wakeup.wait()
+                follower.wakeup.clear()
         finally:
             if file >= 0:
                 os.close(file)
             if follower is not None:
                 self._unfollow(key, follower)
 
-    def _follow(self, key: Key, path: Path) -> Follower:
-        if self._count >= FOLLOWERS_MAX:
+    def _follow(self, key: AttemptId, path: Path) -> OutputFollower:
+        if self._follower_count >= FOLLOWERS_MAX:
             raise OSError(f"{FOLLOWERS_MAX} outputs are followed already; try again later")
-        follower = Follower(path, self._watches)
-        self._count += 1
+        follower = OutputFollower(path, self._watches)
+        self._follower_count += 1
         self._followers.setdefault(key, []).append(follower)
         return follower
 
-    def _unfollow(self, key: Key, follower: Follower) -> None:
+    def _unfollow(self, key: AttemptId, follower: OutputFollower) -> None:
         follower.close()
-        self._count -= 1
+        self._follower_count -= 1
         self._followers[key].remove(follower)
         if not self._followers[key]:
             del self._followers[key]

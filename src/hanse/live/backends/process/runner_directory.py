@@ -12,7 +12,7 @@ LOCK_TRIES_MAX: Final = 20
 LOCK_SECONDS: Final = 0.05
 """Tries for a directory that another daemon seems to have, and the delay between them."""
 GUARD_AT: Final = 40
-DEADLINE: Final = Struct("=q")
+DEADLINE_FORMAT: Final = Struct("=q")
 """Offset and format of the time in the shared memory at which all attempts end."""
 _GUARD_BYTES: Final = 4_096
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -24,7 +24,7 @@ async def lock_directory(directory: Path) -> int:
     A launcher that a killed daemon was starting holds the lock for a moment more: hence a few tries.
     """
     file = os.open(directory / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    kept = False
+    is_locked = False
     try:
         for _ in range(LOCK_TRIES_MAX):
             try:
@@ -32,15 +32,15 @@ async def lock_directory(directory: Path) -> int:
             except BlockingIOError:
                 await asyncio.sleep(LOCK_SECONDS)
             else:
-                kept = True
+                is_locked = True
                 return file
     finally:
-        if not kept:
+        if not is_locked:
             os.close(file)
     raise OSError(f"another daemon already serves the tasks in {directory}")
 
 
-def open_guard(path: Path) -> mmap.mmap:
+def open_watchdog_memory(path: Path) -> mmap.mmap:
     """Open the watchdog's shared memory. Content from an earlier boot of the machine is void."""
     boot = _BOOT_ID.read_bytes().strip()[:GUARD_AT]
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -50,6 +50,6 @@ def open_guard(path: Path) -> mmap.mmap:
     finally:
         os.close(file)
     if memory[: len(boot)] != boot:
-        DEADLINE.pack_into(memory, GUARD_AT, 0)
+        DEADLINE_FORMAT.pack_into(memory, GUARD_AT, 0)
         memory[: len(boot)] = boot
     return memory

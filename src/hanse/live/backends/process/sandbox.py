@@ -22,12 +22,12 @@ from typing import Final, Literal, cast
 from hanse.live.supervisor import SupervisorMissingError, supervisor_program
 
 log = logging.getLogger(__name__)
-Walls = Literal["none", "namespace", "bwrap"]
+SandboxMode = Literal["none", "namespace", "bwrap"]
 AUTO: Final = "auto"
 """``namespace`` for daemons that are not root, if it works; else ``none``."""
 PROBE_SECONDS_MAX: Final = 20.0
 """Time limit of a trial namespace; it takes milliseconds."""
-WHY_LENGTH_MAX: Final = 120
+REASON_LENGTH_MAX: Final = 120
 """Characters of bubblewrap's error message that are passed on."""
 TMP_BYTES_MAX: Final = 512 << 20
 """Size of the sandbox's ``/tmp``; its content counts as the task's memory."""
@@ -47,10 +47,10 @@ class SandboxMissingError(RuntimeError):
     """Bubblewrap is required and not installed, or does not work here."""
 
 
-def bubblewrap() -> tuple[bytes, ...]:
+def sandbox_command() -> tuple[bytes, ...]:
     """Return the command that sets up the sandbox, without the working directory and the program."""
     words = [
-        _program(),
+        _find_bubblewrap(),
         "--unshare-all",
         "--die-with-parent",
         "--cap-drop",
@@ -71,12 +71,12 @@ def bubblewrap() -> tuple[bytes, ...]:
     return tuple(os.fsencode(word) for word in words)
 
 
-def namespace(hidden: tuple[Path, ...]) -> tuple[bytes, ...]:
+def namespace_command(hidden: tuple[Path, ...]) -> tuple[bytes, ...]:
     """Return the command that sets up the namespace, without the working directory and the program.
 
     ``hidden``: directories that are empty for tasks.
     """
-    words = [_program(), "--dev-bind", "/", "/", "--unshare-user", "--unshare-pid", "--unshare-ipc"]
+    words = [_find_bubblewrap(), "--dev-bind", "/", "/", "--unshare-user", "--unshare-pid", "--unshare-ipc"]
     words += ["--die-with-parent", "--cap-drop", "ALL", "--proc", "/proc"]
     words += ["--ro-bind-try", "/sys/fs/cgroup", "/sys/fs/cgroup"]  # all of these groups belong to one user
     session = f"/run/user/{os.geteuid()}"
@@ -89,25 +89,25 @@ def namespace(hidden: tuple[Path, ...]) -> tuple[bytes, ...]:
 def namespace_problem() -> str | None:
     """Return the reason why no namespace can be made here, as a clause; None: it can. Tries it out."""
     try:
-        words = [*namespace(()), b"--", b"true"]
-        done = subprocess.run(  # noqa: S603  bubblewrap
+        words = [*namespace_command(()), b"--", b"true"]
+        probe = subprocess.run(  # noqa: S603  bubblewrap
             words, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_SECONDS_MAX, check=False
         )
     except SandboxMissingError:
         return "bubblewrap is not installed"
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"bubblewrap does not work here ({error})"
-    if done.returncode == 0:
+    if probe.returncode == 0:
         return None
-    why = " ".join(done.stderr.decode(errors="replace").split())[:WHY_LENGTH_MAX]
-    return f"bubblewrap does not work here ({why or f'status {done.returncode}'})"
+    reason = " ".join(probe.stderr.decode(errors="replace").split())[:REASON_LENGTH_MAX]
+    return f"bubblewrap does not work here ({reason or f'status {probe.returncode}'})"
 
 
 def hiding_problem() -> str | None:
     """Return the reason why tasks of a root daemon see processes of other users, as a clause; None: they do
     not. Tries it out."""
     try:
-        done = subprocess.run(  # noqa: S603  Hanse's own program
+        probe = subprocess.run(  # noqa: S603  Hanse's own program
             [supervisor_program(), "--try-alone"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -116,11 +116,11 @@ def hiding_problem() -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired, SupervisorMissingError) as error:
         return str(error)
-    why = " ".join(done.stderr.decode(errors="replace").split())[:WHY_LENGTH_MAX]
-    return None if done.returncode == 0 else why or f"status {done.returncode}"
+    reason = " ".join(probe.stderr.decode(errors="replace").split())[:REASON_LENGTH_MAX]
+    return None if probe.returncode == 0 else reason or f"status {probe.returncode}"
 
 
-def can_hide() -> bool:
+def can_hide_processes() -> bool:
     """True if processes of other users can be hidden from tasks; the log gives the reason if not."""
     problem = hiding_problem()
     if problem is not None:
@@ -128,18 +128,18 @@ def can_hide() -> bool:
     return problem is None
 
 
-def chosen_walls(wanted: str) -> tuple[Walls, str | None]:
+def choose_sandbox(configured: str) -> tuple[SandboxMode, str | None]:
     """Return the sandbox mode of this process for the league file's ``configured``, and the reason if the
     default isolation is missing."""
-    if wanted != AUTO:
-        return cast("Walls", wanted), None
+    if configured != AUTO:
+        return cast("SandboxMode", configured), None
     if os.geteuid() == 0:
         return "none", None
     problem = namespace_problem()
     return "none" if problem else "namespace", problem
 
 
-def _program() -> str:
+def _find_bubblewrap() -> str:
     program = shutil.which("bwrap")
     if program is None:
         raise SandboxMissingError(
@@ -148,20 +148,21 @@ def _program() -> str:
     return program
 
 
-def check_reach(directory: Path, uid: int, gids: tuple[int, ...]) -> None:
+def check_traversal(directory: Path, uid: int, gids: tuple[int, ...]) -> None:
     """Raise ``SandboxMissingError`` if bubblewrap, which runs as the task's user, could not enter the tasks'
     directories."""
-    for place in (directory, *directory.parents):
-        facts = place.stat()
-        shift = 6 if facts.st_uid == uid else 3 if facts.st_gid in gids else 0
-        if not facts.st_mode >> shift & stat.S_IXOTH:
+    for directory_on_path in (directory, *directory.parents):
+        status = directory_on_path.stat()
+        shift = 6 if status.st_uid == uid else 3 if status.st_gid in gids else 0
+        if not status.st_mode >> shift & stat.S_IXOTH:
             raise SandboxMissingError(
-                f"the sandbox cannot be used: the user of the tasks (number {uid}) may not enter {place}; "
+                f"the sandbox cannot be used: the user of the tasks (number {uid}) may not enter "
+                f"{directory_on_path}; "
                 "put the tasks elsewhere, open that directory (chmod o+x), or choose 'none'"
             )
 
 
-def wrap(
+def wrap_command(
     sandbox: tuple[bytes, ...], home: bytes, workdir: bytes, argv: tuple[bytes, ...]
 ) -> tuple[bytes, ...]:
     """Return the whole command: ``home`` (empty: none) is writable inside, ``workdir`` is the start

@@ -27,21 +27,21 @@ PER_JOB: Final = "per-job"
 """The name of this choice, in place of an account."""
 BLOCK_IDS_MAX: Final = 100_000
 """Ids of one runner; a smaller range has smaller blocks."""
-BLOCKS: Final = 16
+BLOCKS_PER_RANGE: Final = 16
 """Blocks of a small range, so that it serves several runners of a machine."""
 UID_MAX: Final = (1 << 31) - 2
 """The largest id that the supervisor's requests can name."""
-CLAIMS: Final = Path("/var/lib/hanse-users")
-SHARED_PLACES: Final = tuple(Path(name) for name in ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue"))  # noqa: S108  they are only scanned
+RESERVATIONS: Final = Path("/var/lib/hanse-users")
+SHARED_DIRECTORIES: Final = tuple(Path(name) for name in ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue"))  # noqa: S108  they are only scanned
 """Directories that any task may write to; only their direct entries are scanned."""
 ENTRIES_MAX: Final = 100_000
 """Entries that are scanned in one such directory."""
-_SYSV: Final = tuple(Path("/proc/sysvipc") / name for name in ("shm", "sem", "msg"))
-_MAPS: Final = (Path("/proc/self/uid_map"), Path("/proc/self/gid_map"))
+_IPC_FILES: Final = tuple(Path("/proc/sysvipc") / name for name in ("shm", "sem", "msg"))
+_ID_MAP_FILES: Final = (Path("/proc/self/uid_map"), Path("/proc/self/gid_map"))
 _PROC: Final = Path("/proc")
-_SUBORDINATES: Final = (Path("/etc/subuid"), Path("/etc/subgid"))
+_SUBORDINATE_ID_FILES: Final = (Path("/etc/subuid"), Path("/etc/subgid"))
 
-Key = tuple[TaskId, int]
+AttemptId = tuple[TaskId, int]
 
 
 class UserRange(msgspec.Struct, frozen=True):
@@ -62,93 +62,93 @@ class UsersMissingError(OSError):
     """No user ids are available for jobs; the message gives the reason and the next step."""
 
 
-class JobUsers:
+class JobUserPool:
     """Pool of the user ids of one runner: one for each job with attempts here.
 
     ``directory`` belongs to the runner; its attempts have their working directories in ``work`` below it.
     """
 
-    def __init__(self, users: UserRange, directory: Path, claims: Path = CLAIMS) -> None:
+    def __init__(self, users: UserRange, directory: Path, reservations: Path = RESERVATIONS) -> None:
         check_unused(users)
-        self._block = reserve(users, directory, claims)
+        self._block = reserve_block(users, directory, reservations)
         self._work = directory / "work"
-        self._of: dict[Key, int] = {}
-        self._attempts: dict[int, int] = {}
+        self._uid_of_attempt: dict[AttemptId, int] = {}
+        self._attempt_counts: dict[int, int] = {}
         """Attempts of each id in use."""
-        self._job: dict[JobId, int] = {}
-        self._shunned: frozenset[int] = frozenset()
-        self._next: Iterator[int] = iter(())
+        self._uid_of_job: dict[JobId, int] = {}
+        self._excluded: frozenset[int] = frozenset()
+        self._candidates: Iterator[int] = iter(())
 
     @property
-    def in_use(self) -> int:
+    def used_count(self) -> int:
         """The number of ids in use."""
-        return len(self._attempts)
+        return len(self._attempt_counts)
 
-    def hold(self, key: Key, uid: int) -> None:
+    def assign(self, key: AttemptId, uid: int) -> None:
         """Record the id of an attempt that was found alive."""
-        if uid in self._block and key not in self._of:
-            self._of[key] = uid
-            self._attempts[uid] = self._attempts.get(uid, 0) + 1
-            self._job.setdefault(job_of(key[0]), uid)
+        if uid in self._block and key not in self._uid_of_attempt:
+            self._uid_of_attempt[key] = uid
+            self._attempt_counts[uid] = self._attempt_counts.get(uid, 0) + 1
+            self._uid_of_job.setdefault(job_of(key[0]), uid)
 
-    def begin(self) -> None:
+    def rescan(self) -> None:
         """Prepare the ids for ``allocate``. Kill processes of the block that belong to no attempt."""
-        self._shunned = self._remains() | self._attempts.keys()
+        self._excluded = self._find_leftovers() | self._attempt_counts.keys()
         start = self._block.start + secrets.randbelow(len(self._block))
-        self._next = chain(range(start, self._block.stop), range(self._block.start, start))
+        self._candidates = chain(range(start, self._block.stop), range(self._block.start, start))
 
-    def take(self, key: Key) -> int | None:
+    def allocate(self, key: AttemptId) -> int | None:
         """Return the id for an attempt, the same for all attempts of its job; None if all are in use."""
         job = job_of(key[0])
-        uid = self._job.get(job)
+        uid = self._uid_of_job.get(job)
         if uid is None:
-            uid = self._unused()
+            uid = self._find_unused()
             if uid is None:
                 return None
-        self.hold(key, uid)
+        self.assign(key, uid)
         return uid
 
-    def release(self, key: Key) -> None:
+    def release(self, key: AttemptId) -> None:
         """Release the id of a forgotten attempt. An id without attempts is used again after all others."""
-        uid = self._of.pop(key, None)
+        uid = self._uid_of_attempt.pop(key, None)
         if uid is None:
             return
-        self._attempts[uid] -= 1
-        if self._attempts[uid] == 0:
-            del self._attempts[uid]
+        self._attempt_counts[uid] -= 1
+        if self._attempt_counts[uid] == 0:
+            del self._attempt_counts[uid]
             job = job_of(key[0])
-            if self._job.get(job) == uid:
-                del self._job[job]
+            if self._uid_of_job.get(job) == uid:
+                del self._uid_of_job[job]
 
-    def _unused(self) -> int | None:
-        if len(self._attempts) >= len(self._block):
+    def _find_unused(self) -> int | None:
+        if len(self._attempt_counts) >= len(self._block):
             return None
         for _ in range(2):
-            for uid in self._next:
-                if uid not in self._attempts and uid not in self._shunned:
+            for uid in self._candidates:
+                if uid not in self._attempt_counts and uid not in self._excluded:
                     return uid
-            self.begin()  # all were used once: find those without leftovers
+            self.rescan()  # all were used once: find those without leftovers
         return None
 
-    def _remains(self) -> frozenset[int]:
+    def _find_leftovers(self) -> frozenset[int]:
         """Return the ids with leftovers, which must not be assigned. Kill such processes: an ended attempt
         has none, unless its supervisor and launcher were killed. Keep files and System V objects in shared
         directories: their removal frees the id."""
-        owners = chain(_owners(self._work), *map(_owners, SHARED_PLACES), _owners_of_ipc())
+        owners = chain(_list_owners(self._work), *map(_list_owners, SHARED_DIRECTORIES), _list_ipc_owners())
         found = {uid for uid in owners if uid in self._block}
         for entry in _PROC.iterdir():
             if entry.name.isdecimal():
-                uid = self._end(int(entry.name))
+                uid = self._check_process(int(entry.name))
                 if uid is not None:
                     found.add(uid)
         return frozenset(found)
 
-    def _end(self, pid: int) -> int | None:
+    def _check_process(self, pid: int) -> int | None:
         """Return the id of a process if it is of this block; kill the process if no attempt has that id."""
         uid = uid_of(pid)
         if uid is None or uid not in self._block:
             return None
-        if uid not in self._attempts:
+        if uid not in self._attempt_counts:
             try:
                 handle = os.pidfd_open(pid)
             except OSError:  # it has ended
@@ -163,20 +163,20 @@ class JobUsers:
         return uid
 
 
-def chosen_user(wanted: str, users: UserRange) -> str | UserRange:
+def choose_user(configured: str, users: UserRange) -> str | UserRange:
     """Return the user of a root daemon's tasks: an id for each job, unless the league file names an account,
     or the machine (a container) lacks such ids and the file does not ask for them."""
-    if wanted == PER_JOB or (not wanted and has_ids(users)):
+    if configured == PER_JOB or (not configured and has_ids(users)):
         return users
-    return wanted or "nobody"
+    return configured or "nobody"
 
 
 def has_ids(users: UserRange) -> bool:
     """True if this user namespace has these user and group ids; a container's may have few."""
-    return all(covers(path.read_text(encoding="ascii"), users) for path in _MAPS)
+    return all(has_range(path.read_text(encoding="ascii"), users) for path in _ID_MAP_FILES)
 
 
-def covers(id_map: str, users: UserRange) -> bool:
+def has_range(id_map: str, users: UserRange) -> bool:
     """True if the text of an ``uid_map`` has a line that includes the whole range."""
     lines = [[int(word) for word in line.split()] for line in id_map.splitlines()]
     stop = users.first + users.count
@@ -195,7 +195,7 @@ def check_unused(users: UserRange) -> None:
     for account in pwd.getpwall():
         if users.first <= account.pw_uid <= last:
             raise UsersMissingError(f"the user ids for jobs include {account.pw_name}'s: {advice}")
-    for path in _SUBORDINATES:
+    for path in _SUBORDINATE_ID_FILES:
         try:
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
@@ -208,22 +208,23 @@ def check_unused(users: UserRange) -> None:
                     raise UsersMissingError(f"the user ids for jobs overlap with {path} ({line}): {advice}")
 
 
-def reserve(users: UserRange, directory: Path, claims: Path = CLAIMS) -> range:
+def reserve_block(users: UserRange, directory: Path, reservations: Path = RESERVATIONS) -> range:
     """Return the block of ids of a runner: its present one, or the first that no existing runner has."""
-    size = min(BLOCK_IDS_MAX, max(1, users.count // BLOCKS))
+    size = min(BLOCK_IDS_MAX, max(1, users.count // BLOCKS_PER_RANGE))
     try:
-        claims.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(claims / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        reservations.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(reservations / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise UsersMissingError(
-            f"no user ids for jobs can be reserved in {claims} ({error.strerror}): let root write there, "
+            f"no user ids for jobs can be reserved in {reservations} ({error.strerror}): let root write "
+            f"there, "
             "or choose one account by 'user: NAME'"
         ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        held = {path: _holder(path) for path in claims.iterdir() if path.name != "lock"}
+        holders = {path: _read_holder(path) for path in reservations.iterdir() if path.name != "lock"}
         taken = []
-        for path, holder in held.items():
+        for path, holder in holders.items():
             first, _, count = path.name.partition("-")
             if not (first.isdecimal() and count.isdecimal()):
                 continue
@@ -237,25 +238,25 @@ def reserve(users: UserRange, directory: Path, claims: Path = CLAIMS) -> range:
         for first_id in range(users.first, users.first + users.count - size + 1, size):
             block = range(first_id, first_id + size)
             if not any(block.start < other.stop and other.start < block.stop for other in taken):
-                replace(claims / f"{block.start}-{size}", os.fsencode(directory), PRIVATE)
+                replace(reservations / f"{block.start}-{size}", os.fsencode(directory), PRIVATE)
                 return block
     finally:
         os.close(lock)
     raise UsersMissingError(
-        f"all {len(taken)} blocks of user ids for jobs belong to other runners of this machine ({claims}): "
-        "give the backend more by 'users: {first: N, count: M}', or one account by 'user: NAME'"
+        f"all {len(taken)} blocks of user ids for jobs belong to other runners of this machine "
+        f"({reservations}): give the backend more by 'users: {first: N, count: M}', or one account by 'user: NAME'"
     )
 
 
-def _holder(path: Path) -> Path | None:
+def _read_holder(path: Path) -> Path | None:
     text = path.read_bytes()
     return Path(os.fsdecode(text)) if text else None
 
 
-def _owners(place: Path) -> Iterator[int]:
+def _list_owners(directory: Path) -> Iterator[int]:
     """Yield the owners of the entries of a directory."""
     try:
-        entries = os.scandir(place)
+        entries = os.scandir(directory)
     except OSError:  # not every machine has it
         return
     with entries:
@@ -266,9 +267,9 @@ def _owners(place: Path) -> Iterator[int]:
                 continue
 
 
-def _owners_of_ipc() -> Iterator[int]:
+def _list_ipc_owners() -> Iterator[int]:
     """Yield the owners and creators of the System V objects of this machine."""
-    for path in _SYSV:
+    for path in _IPC_FILES:
         try:
             head, *lines = path.read_text(encoding="ascii").splitlines()
         except (OSError, ValueError):  # a kernel without them

@@ -17,25 +17,31 @@ from pathlib import Path
 from typing import Any, Final
 
 from hanse.core.config import NodeConfig
-from hanse.live.backends.interface import Found, Living, Reports, Stream, Wait
-from hanse.live.backends.process.launch_requests import Refused, TaskUser
-from hanse.live.backends.process.output_files import KeptOutputs, Outputs
-from hanse.live.backends.slurm.attempt_store import NOTHING, Attempt, AttemptStore, Fate
-from hanse.live.backends.slurm.attempt_tracker import Keeper, now
-from hanse.live.backends.slurm.batch_script import ScriptMaker
-from hanse.live.backends.slurm.capacity import Room, discover
-from hanse.live.backends.slurm.driver import SlurmAwayError, SlurmDriver, SlurmJob, SlurmRefusedError
-from hanse.live.backends.slurm.exit_status import untold
-from hanse.live.backends.slurm.fs_thread import Clerk, report_failure
-from hanse.live.backends.slurm.inotify import DirectoryNews
-from hanse.live.backends.slurm.job_names import Key, prefix_of
-from hanse.live.backends.slurm.pending_report import wait_of
-from hanse.live.backends.slurm.poller import IDLE_FACTOR, Look, Lookout
-from hanse.live.backends.slurm.reconciler import Review
+from hanse.live.backends.interface import (
+    BackendListener,
+    PendingAttempt,
+    ReconcileResult,
+    RunningAttempt,
+    Stream,
+)
+from hanse.live.backends.process.launch_requests import LaunchRefusal, TaskUser
+from hanse.live.backends.process.output_files import KeptOutputs, OutputReader
+from hanse.live.backends.slurm.attempt_store import NO_PROGRAM, AttemptStore, EndReason, SlurmAttempt
+from hanse.live.backends.slurm.attempt_tracker import AttemptTracker, now
+from hanse.live.backends.slurm.batch_script import BatchScriptWriter
+from hanse.live.backends.slurm.capacity import SlurmCapacity, discover_nodes
+from hanse.live.backends.slurm.driver import SlurmDriver, SlurmJob, SlurmRefusedError, SlurmUnavailableError
+from hanse.live.backends.slurm.exit_status import end_without_record
+from hanse.live.backends.slurm.fs_thread import FsThread, report_failure
+from hanse.live.backends.slurm.inotify import DirectoryWatch
+from hanse.live.backends.slurm.job_names import AttemptId, name_prefix
+from hanse.live.backends.slurm.pending_report import find_pending_attempt
+from hanse.live.backends.slurm.poller import IDLE_FACTOR, PollResult, SlurmPoller
+from hanse.live.backends.slurm.reconciler import SlurmReconciler
 from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.live.backends.slurm.shared_directory import SharedDirectory
-from hanse.live.backends.slurm.submitter import START_MICROSECONDS_MAX, Submitter
-from hanse.live.disk_space import NO_ROOM
+from hanse.live.backends.slurm.submitter import START_MICROSECONDS_MAX, JobSubmitter
+from hanse.live.disk_space import NO_SPACE_ERRNOS
 from hanse.model.attempt_key import attempt_key
 from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import SECOND, JobId, TaskId, index_of, job_of, job_text, task_text
@@ -47,10 +53,10 @@ KEPT_BYTES_MAX: Final = 1 << 30
 """Output of forgotten attempts that is kept, oldest dropped first."""
 KEPT_COUNT_MAX: Final = 10_000
 CAPACITY_TRIES_MAX: Final = 5
-SHAKY_MICROSECONDS: Final = 60 * SECOND
+UNSTABLE_MICROSECONDS: Final = 60 * SECOND
 """Time after its return in which a controller may still end jobs that it does not remember, or remembers
 wrongly: it waits for nodes that are slow to answer."""
-FORGETFUL: Final = "duplicate jobid"
+DUPLICATE_JOB_REASON: Final = "duplicate jobid"
 """Slurm's reason for draining a node to which it sent a job that runs there already. Slurm cancels that job;
 others were seen to be cancelled as well."""
 CLOSE_SECONDS_MAX: Final = 5.0
@@ -84,29 +90,33 @@ class SlurmBackend:
         self._nodes = nodes
         self._driver = driver
         self._settings = settings
-        place = Path(settings.shared_dir) / cluster if settings.shared_dir else self._directory / "shared"
-        self._shared = SharedDirectory(place.absolute(), user)
-        self._store = AttemptStore(self._directory)
-        self._scripts = ScriptMaker(self._shared.path, cluster)
-        self._clerk = Clerk()
-        self._outputs = Outputs(self._shared.output)
-        self._kept = KeptOutputs(self.kept_bytes_max, self.kept_count_max)
-        self._followed: dict[Key, int] = {}
-        self._keeper = Keeper(self._shared, self._store, self._clerk, self._look_again, self._outputs.ended)
-        self._submitter = Submitter(
-            self._keeper, driver, self._scripts, settings.array_max, self._spawn, self._away
+        shared_path = (
+            Path(settings.shared_dir) / cluster if settings.shared_dir else self._directory / "shared"
         )
-        self._review = Review(self._keeper, self._submitter.submit, settings.begin_max)
-        self._room = Room(nodes, settings.partition)
-        self._fresh: list[Key] = []
-        self._jobs: dict[Key, list[SlurmJob]] = {}
+        self._shared = SharedDirectory(shared_path.absolute(), user)
+        self._store = AttemptStore(self._directory)
+        self._scripts = BatchScriptWriter(self._shared.path, cluster)
+        self._fs_thread = FsThread()
+        self._output_reader = OutputReader(self._shared.output)
+        self._kept_outputs = KeptOutputs(self.kept_bytes_max, self.kept_count_max)
+        self._follow_counts: dict[AttemptId, int] = {}
+        self._tracker = AttemptTracker(
+            self._shared, self._store, self._fs_thread, self._poll_soon, self._output_reader.wake_followers
+        )
+        self._submitter = JobSubmitter(
+            self._tracker, driver, self._scripts, settings.array_max, self._spawn, self._on_unavailable
+        )
+        self._reconciler = SlurmReconciler(self._tracker, self._submitter.submit, settings.begin_max)
+        self._slurm_capacity = SlurmCapacity(nodes, settings.partition)
+        self._just_started: list[AttemptId] = []
+        self._jobs: dict[AttemptId, list[SlurmJob]] = {}
         """Jobs in the latest poll."""
-        self._is_away = False
-        self._shaky_until = 0
-        self._lookout: Lookout | None = None
-        self._news: DirectoryNews | None = None
+        self._is_unavailable = False
+        self._unstable_until = 0
+        self._poller: SlurmPoller | None = None
+        self._directory_watch: DirectoryWatch | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._cancelling = False
+        self._is_cancelling = False
         self._lock = -1
 
     async def capacity(self) -> tuple[NodeConfig, ...]:
@@ -116,126 +126,130 @@ class SlurmBackend:
                 break
             try:
                 found = await self._driver.nodes()
-            except (SlurmAwayError, SlurmRefusedError) as error:
+            except (SlurmUnavailableError, SlurmRefusedError) as error:
                 if not left:
                     raise OSError(f"Slurm does not list its nodes: {error}") from None
                 await asyncio.sleep(self._settings.poll / SECOND)
                 continue
-            self._nodes = discover(found, self._settings.partition)
+            self._nodes = discover_nodes(found, self._settings.partition)
             if not self._nodes:
                 raise OSError(f"Slurm has no nodes in {self._settings.partition or 'any partition'}")
-            self._room = Room(self._nodes, self._settings.partition)
+            self._slurm_capacity = SlurmCapacity(self._nodes, self._settings.partition)
         return self._nodes
 
-    async def reconcile(self, reports: Reports) -> Found:
+    async def reconcile(self, listener: BackendListener) -> ReconcileResult:
         """Take over the directories, from their content alone: Slurm may be unavailable.
 
         Raises ``OSError`` if another daemon has them, or if they cannot be used.
         """
-        keeper = self._keeper
-        assert keeper.reports is None, "reconcile is called once"
+        tracker = self._tracker
+        assert tracker.listener is None, "reconcile is called once"
         self._directory.mkdir(mode=0o711, parents=True, exist_ok=True)
         self._lock = _lock(self._directory)
-        self._store.prepare()
-        instance = await asyncio.to_thread(self._shared.prepare)
-        await asyncio.to_thread(keeper.load, self._scripts)
-        self._submitter.prefix = prefix_of(self._cluster, instance)
-        self._submitter.names = self._room.names
-        keeper.reports = reports
+        self._store.make_directories()
+        instance = await asyncio.to_thread(self._shared.make_directories)
+        await asyncio.to_thread(tracker.load, self._scripts)
+        self._submitter.prefix = name_prefix(self._cluster, instance)
+        self._submitter.node_names = self._slurm_capacity.node_names
+        tracker.listener = listener
         running, ended = [], []
-        for attempt in keeper.attempts.values():
+        for attempt in tracker.attempts.values():
             if attempt.end is not None:
                 ended.append(attempt.end)
             else:
                 launch = attempt.launch
-                running.append(Living(launch.task, launch.attempt, launch.shard, launch.is_movable))
-        for dropped in self._kept.load(self._shared.output, lambda key: key in keeper.attempts):
+                running.append(RunningAttempt(launch.task, launch.attempt, launch.shard, launch.is_movable))
+        for dropped in self._kept_outputs.load(self._shared.output, lambda key: key in tracker.attempts):
             self._shared.drop_output(dropped)
-        self._clerk.start()
+        self._fs_thread.start()
         with contextlib.suppress(OSError):  # then the polls of Slurm find new records
-            self._news = DirectoryNews(self._shared.records, keeper.heard)
-        keeper.heard(None)
-        self._lookout = Lookout(self._driver, self._submitter.prefix, self._interval, self._seen, self._away)
-        self._spawn(self._lookout.run())
-        keeper.rest()
-        return Found(tuple(running), tuple(ended))
+            self._directory_watch = DirectoryWatch(self._shared.records, tracker.on_files_created)
+        tracker.on_files_created(None)
+        self._poller = SlurmPoller(
+            self._driver, self._submitter.prefix, self._interval, self._on_poll, self._on_unavailable
+        )
+        self._spawn(self._poller.run())
+        tracker.set_timer()
+        return ReconcileResult(tuple(running), tuple(ended))
 
     def start(self, launch: LaunchAttempt) -> None:
         """Record an attempt; one submission follows for all that start in one turn of the loop."""
         key = (launch.task, launch.attempt)
-        keeper = self._keeper
-        assert key not in keeper.attempts, f"start called twice for {task_text(key[0])} attempt {key[1]}"
-        command = self._scripts.check(launch)
-        if isinstance(command, Refused):
-            attempt = keeper.attempts[key] = Attempt(launch, NOTHING, 0)
-            end = AttemptEnd(*key, Outcome.FAILED, 126, note=command.note)
-            asyncio.get_running_loop().call_soon(keeper.finish, attempt, end)
+        tracker = self._tracker
+        assert key not in tracker.attempts, f"start called twice for {task_text(key[0])} attempt {key[1]}"
+        program = self._scripts.read_program(launch)
+        if isinstance(program, LaunchRefusal):
+            attempt = tracker.attempts[key] = SlurmAttempt(launch, NO_PROGRAM, 0)
+            end = AttemptEnd(*key, Outcome.FAILED, 126, note=program.note)
+            asyncio.get_running_loop().call_soon(tracker.finish, attempt, end)
             return
-        attempt = keeper.attempts[key] = Attempt(launch, command, now() + self.start_max, wall_now())
+        attempt = tracker.attempts[key] = SlurmAttempt(launch, program, now() + self.start_max, wall_now())
         try:
             self._store.save_launch(launch)
         except OSError as error:
-            outcome = Outcome.UNSTARTED if error.errno in NO_ROOM else Outcome.LOST
-            end = untold(attempt, Fate(outcome, f"it cannot be put on record: {error}"))
-            asyncio.get_running_loop().call_soon(keeper.finish, attempt, end)
+            outcome = Outcome.UNSTARTED if error.errno in NO_SPACE_ERRNOS else Outcome.LOST
+            end = end_without_record(attempt, EndReason(outcome, f"it cannot be put on record: {error}"))
+            asyncio.get_running_loop().call_soon(tracker.finish, attempt, end)
             return
-        if keeper.lease_over():
-            attempt.fate = Fate(Outcome.UNSTARTED, "no lease to start it under")
-            keeper.revoke(attempt)
+        if tracker.is_lease_over():
+            attempt.end_reason = EndReason(Outcome.UNSTARTED, "no lease to start it under")
+            tracker.revoke(attempt)
             return
-        if not self._fresh:
-            asyncio.get_running_loop().call_soon(self._gather)
-        self._fresh.append(key)
+        if not self._just_started:
+            asyncio.get_running_loop().call_soon(self._submit_started)
+        self._just_started.append(key)
 
     def stop(self, task: TaskId, attempt: int, grace: int) -> None:
         """Write the request into the attempt's orders, which its script reads every second."""
-        live = self._keeper.attempts.get((task, attempt))
-        if live is None or live.end is not None:
+        record = self._tracker.attempts.get((task, attempt))
+        if record is None or record.end is not None:
             return
         at = now() + max(grace, 0)
-        jobs = self._jobs.get(live.key)
-        wait = wait_of(live, jobs, "", self._is_away) if jobs else None
-        if wait is not None:
-            live.waited_for = wait.reason
-        if live.stop_at is None or at < live.stop_at:
-            live.stop_at = at
-            self._keeper.stop(live, max(grace, 0))
+        jobs = self._jobs.get(record.key)
+        pending = find_pending_attempt(record, jobs, "", self._is_unavailable) if jobs else None
+        if pending is not None:
+            record.pending_reason = pending.reason
+        if record.stop_at is None or at < record.stop_at:
+            record.stop_at = at
+            self._tracker.stop(record, max(grace, 0))
 
-    def guard(self, until: int) -> None:
+    def extend_watchdog(self, until: int) -> None:
         """Move the lease in the shared directory."""
-        assert self._keeper.reports is not None, "guard before reconcile"
-        self._keeper.guard(until)
+        assert self._tracker.listener is not None, "guard before reconcile"
+        self._tracker.extend_lease(until)
 
     def forget(self, task: TaskId, attempt: int) -> None:
         """Drop the records; the output stays for a while."""
         key = (task, attempt)
-        over = self._keeper.attempts.get(key)
-        if over is None or over.end is None:
+        record = self._tracker.attempts.get(key)
+        if record is None or record.end is None:
             return
-        del self._keeper.attempts[key]
+        del self._tracker.attempts[key]
         self._store.drop(key)
 
-        def dropped(size: int | OSError) -> None:
-            for old in self._kept.add(key, size if isinstance(size, int) else 0):
-                self._clerk.ask(partial(self._shared.drop_output, old))
+        def on_dropped(size: int | OSError) -> None:
+            for old in self._kept_outputs.add(key, size if isinstance(size, int) else 0):
+                self._fs_thread.submit(partial(self._shared.drop_output, old))
 
-        self._clerk.ask(lambda: self._shared.drop(key), dropped)
+        self._fs_thread.submit(lambda: self._shared.drop_records(key), on_dropped)
 
-    def waits(self, job: JobId) -> tuple[Wait, ...]:
+    def pending_attempts(self, job: JobId) -> tuple[PendingAttempt, ...]:
         """Return a job's tasks that wait in Slurm's queue, as of the latest poll."""
         found = []
-        names = dict(enumerate(self._room.names))  # a record may name a node that is gone
-        for key, attempt in self._keeper.attempts.items():
+        names = dict(enumerate(self._slurm_capacity.node_names))  # a record may name a node that is gone
+        for key, attempt in self._tracker.attempts.items():
             if job_of(key[0]) == job:
-                place = names.get(attempt.launch.node, "")
-                wait = wait_of(attempt, self._jobs.get(key, ()), place, self._is_away)
-                if wait is not None:
-                    found.append(wait)
-        return tuple(sorted(found, key=lambda wait: (wait.task, wait.attempt)))
+                node_name = names.get(attempt.launch.node, "")
+                pending = find_pending_attempt(
+                    attempt, self._jobs.get(key, ()), node_name, self._is_unavailable
+                )
+                if pending is not None:
+                    found.append(pending)
+        return tuple(sorted(found, key=lambda pending: (pending.task, pending.attempt)))
 
-    def closures(self) -> Mapping[int, str]:
+    def closed_nodes(self) -> Mapping[int, str]:
         """Return the nodes that Slurm has closed, or all while it does not answer."""
-        return self._room.closures
+        return self._slurm_capacity.closed_nodes
 
     async def output(
         self, task: TaskId, attempt: int, stream: Stream, offset: int = 0, follow: bool = False
@@ -243,49 +257,49 @@ class SlurmBackend:
         """Yield the attempt's output; see ``interface.Backend.output``. Where the file system does not report
         writes of other nodes, growth shows at the next poll of Slurm."""
         key = (task, attempt)
-        attempts = self._keeper.attempts
-        if key not in attempts and key not in self._kept:
+        attempts = self._tracker.attempts
+        if key not in attempts and key not in self._kept_outputs:
             raise FileNotFoundError(f"no output of {task_text(task)} attempt {attempt} is kept here")
 
-        def alive() -> bool:
-            live = attempts.get(key)
-            return live is not None and live.end is None and not self._keeper.closed
+        def is_alive() -> bool:
+            record = attempts.get(key)
+            return record is not None and record.end is None and not self._tracker.closed
 
-        pieces = self._outputs.read(key, stream, offset, follow, alive)
-        self._followed[key] = self._followed.get(key, 0) + 1
+        chunks = self._output_reader.read(key, stream, offset, follow, is_alive)
+        self._follow_counts[key] = self._follow_counts.get(key, 0) + 1
         try:
-            async for piece in pieces:
-                yield piece
+            async for chunk in chunks:
+                yield chunk
         finally:
-            self._followed[key] -= 1
-            if not self._followed[key]:
-                del self._followed[key]
-            await pieces.aclose()
+            self._follow_counts[key] -= 1
+            if not self._follow_counts[key]:
+                del self._follow_counts[key]
+            await chunks.aclose()
 
     async def close(self) -> None:
         """Write the orders that wait, and release all resources. Jobs go on under their scripts' watch."""
-        self._keeper.close()
-        if self._news is not None:
-            self._news.close()
-        await self._clerk.finish(CLOSE_SECONDS_MAX)
+        self._tracker.close()
+        if self._directory_watch is not None:
+            self._directory_watch.close()
+        await self._fs_thread.drain(CLOSE_SECONDS_MAX)
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks))
         await self._driver.close()
-        for key in self._keeper.attempts:
-            self._outputs.ended(key)
+        for key in self._tracker.attempts:
+            self._output_reader.wake_followers(key)
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
     # --- internals ------------------------------------------------------------------------------------------
 
-    def _gather(self) -> None:
+    def _submit_started(self) -> None:
         """Write the orders of all attempts started in one turn, then submit them."""
-        keys, self._fresh = self._fresh, []
+        keys, self._just_started = self._just_started, []
 
-        secrets = {attempt.key: attempt.command.secret for attempt in self._keeper.living(keys)}
+        secrets = {attempt.key: attempt.program.secret for attempt in self._tracker.find_live(keys)}
 
         def write() -> None:
             for key in keys:
@@ -293,83 +307,85 @@ class SlurmBackend:
                     task, attempt = key
                     own = attempt_key(secrets[key], job_text(job_of(task)), index_of(task), attempt)
                     self._shared.write_key(key, own.hex())
-                self._shared.order(key, "run")
+                self._shared.write_orders(key, "run")
 
-        def written(result: OSError | None) -> None:
+        def on_written(result: OSError | None) -> None:
             if isinstance(result, OSError):
-                outcome = Outcome.UNSTARTED if result.errno in NO_ROOM else Outcome.LOST
-                for attempt in self._keeper.living(keys):  # none of them was submitted
-                    fate = Fate(outcome, f"the shared directory cannot be used: {result}")
-                    self._keeper.finish(attempt, untold(attempt, fate))
+                outcome = Outcome.UNSTARTED if result.errno in NO_SPACE_ERRNOS else Outcome.LOST
+                for attempt in self._tracker.find_live(keys):  # none of them was submitted
+                    end_reason = EndReason(outcome, f"the shared directory cannot be used: {result}")
+                    self._tracker.finish(attempt, end_without_record(attempt, end_reason))
             else:
                 self._submitter.submit(keys)
-                self._look_again()
-                self._keeper.rest()
+                self._poll_soon()
+                self._tracker.set_timer()
 
-        self._clerk.ask(write, written)
+        self._fs_thread.submit(write, on_written)
 
     def _interval(self) -> float:
-        busy = any(attempt.end is None for attempt in self._keeper.attempts.values())
+        busy = any(attempt.end is None for attempt in self._tracker.attempts.values())
         return self._settings.poll / SECOND * (1 if busy else IDLE_FACTOR)
 
-    def _look_again(self) -> None:
-        if self._lookout is not None:
-            self._lookout.soon()
+    def _poll_soon(self) -> None:
+        if self._poller is not None:
+            self._poller.poll_soon()
 
-    def _shake(self) -> None:
+    def _mark_outage(self) -> None:
         """Mark all attempts: an absent or just returned controller may end them."""
-        for attempt in self._keeper.attempts.values():
-            attempt.shaken = True
+        for attempt in self._tracker.attempts.values():
+            attempt.saw_outage = True
 
-    def _away(self, why: str) -> None:
-        self._shake()
-        for attempt in self._keeper.attempts.values():
+    def _on_unavailable(self, reason: str) -> None:
+        self._mark_outage()
+        for attempt in self._tracker.attempts.values():
             attempt.stalled_since = 0  # a start hangs as long as every poll shows it
-            attempt.lingers = False
-        if not self._is_away:
-            log.warning("Slurm does not answer: %s", why)
-        self._is_away = True
-        self._tell_room(self._room.away())
+            attempt.has_live_job = False
+        if not self._is_unavailable:
+            log.warning("Slurm does not answer: %s", reason)
+        self._is_unavailable = True
+        self._report_withheld(self._slurm_capacity.withhold_all())
 
-    def _seen(self, look: Look) -> None:
-        if self._is_away:
+    def _on_poll(self, result: PollResult) -> None:
+        if self._is_unavailable:
             log.warning("Slurm answers again")
-        if self._is_away or any(node.reason.lower().startswith(FORGETFUL) for node in look.nodes):
-            self._shaky_until = look.at + SHAKY_MICROSECONDS
-        self._is_away, self._jobs = False, look.by_key
-        if look.at < self._shaky_until:
-            self._shake()
-        self._review.compare(look, self._room.closed(look.nodes))
-        useless = self._review.useless(look)
-        if useless and not self._cancelling:
-            self._cancelling = True
+        if self._is_unavailable or any(
+            node.reason.lower().startswith(DUPLICATE_JOB_REASON) for node in result.nodes
+        ):
+            self._unstable_until = result.at + UNSTABLE_MICROSECONDS
+        self._is_unavailable, self._jobs = False, result.by_key
+        if result.at < self._unstable_until:
+            self._mark_outage()
+        self._reconciler.reconcile(result, self._slurm_capacity.find_closed(result.nodes))
+        useless = self._reconciler.find_useless_jobs(result)
+        if useless and not self._is_cancelling:
+            self._is_cancelling = True
             self._spawn(self._cancel(useless))
         sizes: dict[int, list[Resources]] = {}
-        for key, jobs in look.by_key.items():
-            live = self._keeper.attempts.get(key)
-            if live is not None and any(job.holds_room for job in jobs):
-                sizes.setdefault(live.launch.node, []).append(live.launch.size)
-        outstaying = self._review.outstaying
-        ours = [job for job in look.jobs if (job.number, job.element) not in outstaying]
-        self._tell_room(self._room.seen(look.nodes, ours, sizes, look.partitions))
-        self._keeper.heard(None)
-        for key in self._followed:
-            self._outputs.ended(key)  # this only wakes them: they read on
+        for key, jobs in result.by_key.items():
+            attempt = self._tracker.attempts.get(key)
+            if attempt is not None and any(job.holds_resources for job in jobs):
+                sizes.setdefault(attempt.launch.node, []).append(attempt.launch.size)
+        lingering = self._reconciler.lingering_jobs
+        own_jobs = [job for job in result.jobs if (job.number, job.element) not in lingering]
+        self._report_withheld(self._slurm_capacity.update(result.nodes, own_jobs, sizes, result.partitions))
+        self._tracker.on_files_created(None)
+        for key in self._follow_counts:
+            self._output_reader.wake_followers(key)  # this only wakes them: they read on
 
     async def _cancel(self, jobs: list[SlurmJob]) -> None:
         try:
             await self._driver.cancel(jobs)
-        except (SlurmAwayError, SlurmRefusedError) as error:
+        except (SlurmUnavailableError, SlurmRefusedError) as error:
             log.warning("Slurm did not cancel %d jobs: %s", len(jobs), error)
         finally:
-            self._cancelling = False
+            self._is_cancelling = False
 
-    def _tell_room(self, changes: list[tuple[int, Resources]]) -> None:
-        reports = self._keeper.reports
-        assert reports is not None, "news before reconcile"
-        if not self._keeper.closed:
+    def _report_withheld(self, changes: list[tuple[int, Resources]]) -> None:
+        listener = self._tracker.listener
+        assert listener is not None, "news before reconcile"
+        if not self._tracker.closed:
             for node, amount in changes:
-                reports.withheld(node, amount)
+                listener.on_capacity_withheld(node, amount)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

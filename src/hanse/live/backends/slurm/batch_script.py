@@ -24,8 +24,8 @@ from typing import Final
 
 import msgspec
 
-from hanse.live.backends.process.launch_requests import LANG, PATH, Refused
-from hanse.live.backends.slurm.job_names import Key
+from hanse.live.backends.process.launch_requests import LANG, PATH, LaunchRefusal
+from hanse.live.backends.slurm.job_names import AttemptId
 from hanse.model.effects import LaunchAttempt
 from hanse.model.program import Program, decode_program
 
@@ -246,33 +246,33 @@ exit $code
 """
 
 
-class ScriptMaker:
+class BatchScriptWriter:
     """Writer of the scripts of one runner's jobs."""
 
     def __init__(self, shared: Path, cluster: str) -> None:
         self._shared = shared
         self._cluster = cluster
 
-    def check(self, launch: LaunchAttempt) -> Program | Refused:
+    def read_program(self, launch: LaunchAttempt) -> Program | LaunchRefusal:
         """Return the program of a task, if Slurm can run it."""
-        command = decode_program(launch.payload)
-        if command is None:
-            return Refused("the payload is not a command")
-        env = dict(command.env)
-        texts = (*command.argv, command.workdir, *env, *env.values())
+        program = decode_program(launch.payload)
+        if program is None:
+            return LaunchRefusal("the payload is not a command")
+        env = dict(program.env)
+        texts = (*program.argv, program.workdir, *env, *env.values())
         if any("\0" in text for text in texts) or any(not name or "=" in name for name in env):
-            return Refused("the command has a NUL character or a bad variable name")
+            return LaunchRefusal("the command has a NUL character or a bad variable name")
         if sum(len(text.encode(errors="replace")) + 8 for text in texts) > SCRIPT_BYTES_MAX:
-            return Refused("the command is too long")
-        return command
+            return LaunchRefusal("the command is too long")
+        return program
 
-    def script(self, launch: LaunchAttempt, command: Program, keys: list[Key]) -> str:
+    def write_script(self, launch: LaunchAttempt, program: Program, keys: list[AttemptId]) -> str:
         """Return one script for attempts that differ in their keys only."""
-        env = {"PATH": PATH, "LANG": LANG, **dict(command.env), **self._own(launch)}
+        env = {"PATH": PATH, "LANG": LANG, **dict(program.env), **self._task_environment(launch)}
         for name in ("HANSE_JOB", "HANSE_TASK", "HANSE_ATTEMPT", "HANSE_RUN"):
             env.pop(name, None)
         pairs = " ".join(shlex.quote(f"{name}={value}") for name, value in env.items())
-        argv = " ".join(map(shlex.quote, command.argv))
+        argv = " ".join(map(shlex.quote, program.argv))
         start = (
             "start() {\n    # shellcheck disable=SC2086\n    exec setsid env $signals "
             f'{pairs} HANSE_RUN="$mark" sh -c \'cd "$0" && exec "$@"\' "$workdir" {argv}\n}}'
@@ -281,9 +281,9 @@ class ScriptMaker:
             "#!/bin/sh",
             f"shared={shlex.quote(str(self._shared))}",
             f"keys='{' '.join(f'{task}.{attempt}' for task, attempt in keys)}'",
-            f"workdir={shlex.quote(command.workdir)}",
+            f"workdir={shlex.quote(program.workdir)}",
             f"home={'own' if 'HOME' in env else 'ours'}",
-            f"has_key={'yes' if command.secret else 'no'}",
+            f"has_key={'yes' if program.secret else 'no'}",
             f"tick={TICK_SECONDS}",
             f"publish_tries={PUBLISH_TRIES_MAX}",
             f"watchdog={shlex.quote(_WATCHDOG)}",
@@ -291,7 +291,7 @@ class ScriptMaker:
         ]
         return "\n".join(head) + _WRAPPER
 
-    def _own(self, launch: LaunchAttempt) -> dict[str, str]:
+    def _task_environment(self, launch: LaunchAttempt) -> dict[str, str]:
         whole, rest = divmod(launch.size.cpu, 1_000)
         return {
             "HANSE_CLUSTER": self._cluster,
@@ -301,11 +301,11 @@ class ScriptMaker:
         }
 
 
-class Began(msgspec.Struct, frozen=True):
+class BeginRecord(msgspec.Struct, frozen=True):
     """Owner of an attempt: a job (``ran``), a job without a lease (``unstarted``), or this daemon
     (``revoked``)."""
 
-    verdict: str
+    kind: str
     job: int = 0
     """The number of the Slurm job."""
     restarts: int = 0
@@ -313,52 +313,52 @@ class Began(msgspec.Struct, frozen=True):
     """Milliseconds since 1970, by the node's clock."""
 
 
-class Ended(msgspec.Struct, frozen=True):
+class EndRecord(msgspec.Struct, frozen=True):
     """End of an attempt, as its script recorded it."""
 
-    why: int
+    cause: int
     code: int
     """Exit code, or minus the signal."""
     cpu: int
     """Microseconds."""
     memory: int
     """Bytes; 0: not known."""
-    ran: int
+    run_time: int
     """Microseconds."""
-    outside: bool
+    ended_externally: bool
     """True if a request to end came from outside of Hanse."""
 
 
-def read_began(text: str) -> Began | None:
+def read_begin_record(text: str) -> BeginRecord | None:
     """Parse a ``began`` record; return None for anything else."""
     words = text.split()
     if words == ["revoked"]:
-        return Began("revoked")
+        return BeginRecord("revoked")
     if len(words) != 4 or words[0] not in ("ran", "unstarted") or not all(map(str.isdigit, words[1:])):
         return None
-    return Began(words[0], int(words[1]), int(words[2]), int(words[3]))
+    return BeginRecord(words[0], int(words[1]), int(words[2]), int(words[3]))
 
 
-def read_ended(text: str) -> Ended | None:
+def read_end_record(text: str) -> EndRecord | None:
     """Parse an ``ended`` record; return None for anything else."""
     words = text.split()
     if len(words) != 8:
         return None
-    why, code, user, system, peak, began, ended, outside = words
-    if not all(map(str.isdigit, (why, code, peak, began, ended))):
+    cause, code, user, system, peak, began, ended, outside = words
+    if not all(map(str.isdigit, (cause, code, peak, began, ended))):
         return None
     status = int(code)
-    return Ended(
-        why=int(why),
+    return EndRecord(
+        cause=int(cause),
         code=128 - status if 128 < status <= 192 else status,
-        cpu=_cpu(user) + _cpu(system),
+        cpu=_cpu_microseconds(user) + _cpu_microseconds(system),
         memory=int(peak),
-        ran=max(0, int(ended) - int(began)) * 1_000,
-        outside=outside == "outside",
+        run_time=max(0, int(ended) - int(began)) * 1_000,
+        ended_externally=outside == "outside",
     )
 
 
-def _cpu(text: str) -> int:
+def _cpu_microseconds(text: str) -> int:
     """Return ``1m2.345s``, the format of ``times``, in microseconds; 0 for anything else."""
     minutes, mark, seconds = text.partition("m")
     try:

@@ -16,20 +16,20 @@ from hanse.live.backends.slurm.driver import (
     CLOSED_STATES,
     ENVIRONMENT_PATH,
     OPEN_STATE,
-    PENDING,
-    SlurmAwayError,
+    PENDING_STATES,
     SlurmJob,
     SlurmNode,
     SlurmPartition,
     SlurmRefusedError,
-    Submission,
-    complaint_error,
+    SlurmSubmission,
+    SlurmUnavailableError,
+    clean_reason,
+    error_of_complaint,
     parse_gres,
-    plain_reason,
 )
-from hanse.live.backends.slurm.job_names import WORD
+from hanse.live.backends.slurm.job_names import NAME_WORD
 from hanse.live.backends.slurm.settings import SlurmSettings
-from hanse.live.child_stdin import child_input
+from hanse.live.child_stdin import open_child_stdin
 
 COMMANDS_MAX: Final = 4
 """Commands at once."""
@@ -48,7 +48,7 @@ _FIELD: Final = re.compile(r"(?:^|\s)([A-Za-z:_]+)=")
 class CliDriver:
     """Driver by ``sbatch``, ``scancel``, ``squeue`` and ``scontrol``; see ``driver.SlurmDriver``."""
 
-    arrays = True
+    has_arrays = True
 
     def __init__(self, settings: SlurmSettings, user: TaskUser) -> None:
         self._settings = settings
@@ -58,7 +58,7 @@ class CliDriver:
         self._user = user
         self._slots = asyncio.Semaphore(COMMANDS_MAX)
 
-    async def submit(self, submission: Submission) -> int:
+    async def submit(self, submission: SlurmSubmission) -> int:
         """Submit by ``sbatch``, with the script on its input."""
         options = [
             "--parsable", "--no-requeue", "--nodes=1", "--ntasks=1", "--chdir=/", "--open-mode=append",
@@ -83,7 +83,7 @@ class CliDriver:
         answer = await self._run(["sbatch", *options], submission.script)
         number = answer.strip().partition(";")[0]
         if not number.isdigit():
-            raise SlurmAwayError(f"sbatch answered {answer[:100]!r}")
+            raise SlurmUnavailableError(f"sbatch answered {answer[:100]!r}")
         return int(number)
 
     async def cancel(self, jobs: Sequence[SlurmJob]) -> None:
@@ -96,8 +96,8 @@ class CliDriver:
         for job in jobs:
             by_name.setdefault(job.name, []).append(job)
         for name, some in by_name.items():
-            assert name.startswith(f"{WORD}:"), f"{name} is not Hanse's"
-            waiting = [job for job in some if job.element >= 0 and job.state in PENDING]
+            assert name.startswith(f"{NAME_WORD}:"), f"{name} is not Hanse's"
+            waiting = [job for job in some if job.element >= 0 and job.state in PENDING_STATES]
             await self._cancel([f"--name={name}"], [job for job in some if job not in waiting])
             for number in dict.fromkeys(job.number for job in waiting):
                 if await self._names_of(number) == {name}:
@@ -120,7 +120,7 @@ class CliDriver:
         uid = self._user.uid if self._user.uid >= 0 else os.geteuid()
         command = ["squeue", "--noheader", "--array", "--states=all", f"--user={uid}", "-o", _JOB_FIELDS]
         found = [read_job(line) for line in (await self._run(command, more=_UNIX_TIMES)).splitlines()]
-        return [job for job in found if job is not None and job.name.startswith(f"{WORD}:")]
+        return [job for job in found if job is not None and job.name.startswith(f"{NAME_WORD}:")]
 
     async def nodes(self) -> list[SlurmNode]:
         """Return the nodes by one ``scontrol show node``."""
@@ -138,23 +138,23 @@ class CliDriver:
     async def _run(self, command: list[str], text: str = "", more: Mapping[str, str] | None = None) -> str:
         conf = self._settings.conf
         if conf and not Path(conf).is_file():  # Slurm's commands would search for it for a minute
-            raise SlurmAwayError(f"there is no file {conf}")
+            raise SlurmUnavailableError(f"there is no file {conf}")
         async with self._slots:
             try:
-                with child_input(text.encode()) as stdin:
+                with open_child_stdin(text.encode()) as stdin:
                     process = await asyncio.create_subprocess_exec(
                         *command, stdin=stdin, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
                         env={**self._environment, **(more or {})}, cwd="/", start_new_session=True,
                     )  # fmt: skip
             except FileNotFoundError:
-                raise SlurmAwayError(f"{command[0]} is not installed") from None
+                raise SlurmUnavailableError(f"{command[0]} is not installed") from None
             except OSError as error:  # this machine has no process or memory left for it
-                raise SlurmAwayError(f"{command[0]} cannot be started: {error}") from None
+                raise SlurmUnavailableError(f"{command[0]} cannot be started: {error}") from None
             try:
                 async with asyncio.timeout(COMMAND_SECONDS_MAX):
                     out, err = await process.communicate()
             except TimeoutError:
-                raise SlurmAwayError(f"{command[0]} timed out") from None
+                raise SlurmUnavailableError(f"{command[0]} timed out") from None
             finally:
                 if process.returncode is None:
                     process.kill()
@@ -162,7 +162,7 @@ class CliDriver:
         if process.returncode == 0:
             return out.decode(errors="replace")
         complaint = " ".join(err.decode(errors="replace").split())[:300] or f"exit code {process.returncode}"
-        raise complaint_error(complaint)
+        raise error_of_complaint(complaint)
 
 
 def time_limit_minutes(settings: SlurmSettings) -> int:
@@ -179,19 +179,19 @@ def read_job(line: str) -> SlurmJob | None:
     return SlurmJob(
         number=int(number),
         element=int(element) if element.isdigit() else -1,
-        own=int(own) if own.isdigit() else 0,
+        own_number=int(own) if own.isdigit() else 0,
         name=name,
         state=state,
         node=node,
         cpus=int(cpus) if cpus.isdigit() else 0,
-        memory=_bytes(memory),
+        memory=_parse_bytes(memory),
         gres=parse_gres(gres),
-        reason=plain_reason(reason),
-        launched=_whole(launched) if state not in PENDING else 0,  # else it is a guess
+        reason=clean_reason(reason),
+        launched_at=_parse_whole(launched) if state not in PENDING_STATES else 0,  # else it is a guess
     )
 
 
-def _facts(line: str) -> dict[str, str]:
+def _parse_facts(line: str) -> dict[str, str]:
     """Parse a line of ``scontrol show -o``: words with ``=``, of which some values have spaces."""
     marks = list(_FIELD.finditer(line))
     ends = [mark.start() for mark in marks[1:]] + [len(line)]
@@ -200,7 +200,7 @@ def _facts(line: str) -> dict[str, str]:
 
 def read_partition(line: str) -> SlurmPartition:
     """Parse a line of ``scontrol show partition -o``."""
-    facts = _facts(line)
+    facts = _parse_facts(line)
     return SlurmPartition(
         facts["PartitionName"], facts.get("State", OPEN_STATE) == OPEN_STATE, facts.get("Default") == "YES"
     )
@@ -208,37 +208,38 @@ def read_partition(line: str) -> SlurmPartition:
 
 def read_node(line: str) -> SlurmNode:
     """Parse a line of ``scontrol show node -o``."""
-    facts = _facts(line)
+    facts = _parse_facts(line)
     states = facts.get("State", "UNKNOWN").upper()
     words = [word.rstrip("*~#!%$@^-") for word in states.split("+")]
     is_open = "*" not in states and not any(word in CLOSED_STATES for word in words)
     return SlurmNode(
         name=facts["NodeName"],
         is_open=is_open,
-        cpus=_whole(facts.get("CPUEfctv") or facts.get("CPUTot", "0")),
-        memory=(_whole(facts.get("RealMemory", "0")) - _whole(facts.get("MemSpecLimit", "0"))) << 20,
+        cpus=_parse_whole(facts.get("CPUEfctv") or facts.get("CPUTot", "0")),
+        memory=(_parse_whole(facts.get("RealMemory", "0")) - _parse_whole(facts.get("MemSpecLimit", "0")))
+        << 20,
         gres=parse_gres(facts.get("Gres", "")),
-        cpus_used=_whole(facts.get("CPUAlloc", "0")),
-        memory_used=_whole(facts.get("AllocMem", "0")) << 20,
+        cpus_used=_parse_whole(facts.get("CPUAlloc", "0")),
+        memory_used=_parse_whole(facts.get("AllocMem", "0")) << 20,
         gres_used=parse_gres(facts.get("GresUsed", "")),
-        partitions=_words(facts.get("Partitions", "")),
-        features=_words(facts.get("ActiveFeatures", "")),
+        partitions=_parse_words(facts.get("Partitions", "")),
+        features=_parse_words(facts.get("ActiveFeatures", "")),
         arch=facts.get("Arch", ""),
         system=facts.get("OS", "").partition(" ")[0],
         state=states,
-        reason=plain_reason(facts.get("Reason", "")),
+        reason=clean_reason(facts.get("Reason", "")),
     )
 
 
-def _words(text: str) -> tuple[str, ...]:
+def _parse_words(text: str) -> tuple[str, ...]:
     return tuple(sorted(word for word in text.split(",") if word and word != "(null)"))
 
 
-def _whole(text: str) -> int:
+def _parse_whole(text: str) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def _bytes(text: str) -> int:
+def _parse_bytes(text: str) -> int:
     """Return ``64M`` or ``1.50G`` in bytes; a plain number is in MiB."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)[cn]?", text)
     return int(float(found[1]) * _SUFFIXES[found[2] or "M"]) if found else 0

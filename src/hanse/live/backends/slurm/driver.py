@@ -7,11 +7,11 @@ import msgspec
 
 REASON_LENGTH_MAX: Final = 100
 ENVIRONMENT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-PENDING: Final = frozenset(
+PENDING_STATES: Final = frozenset(
     ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD")
 )
 """States of jobs that wait: they hold no resources."""
-OVER: Final = frozenset(
+ENDED_STATES: Final = frozenset(
     (
         "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
         "PREEMPTED", "REVOKED", "TIMEOUT",
@@ -30,7 +30,7 @@ OPEN_STATE: Final = "UP"
 """The one state of a partition in which it takes jobs and starts them."""
 
 
-_AWAY: Final = (
+_UNAVAILABLE_MESSAGES: Final = (
     "unable to contact", "connect failure", "connection refused", "connection reset", "broken pipe",
     "timed out", "zero bytes",
     "communication connection failure", "resource temporarily unavailable", "backup controller",
@@ -38,7 +38,7 @@ _AWAY: Final = (
     "unexpected message",
 )  # fmt: skip
 """Parts of Slurm's messages for an absent Slurm rather than a refusal."""
-_LATER: Final = (
+_RETRY_MESSAGES: Final = (
     "required node not available", "nodes required for job are down", "temporarily unable to accept job",
     "violates accounting/qos policy", "requested partition configuration not available now",
     "slurm temporarily", "required partition not available",
@@ -46,7 +46,7 @@ _LATER: Final = (
 """Parts of Slurm's messages for jobs that it may take another time."""
 
 
-class SlurmAwayError(Exception):
+class SlurmUnavailableError(Exception):
     """Slurm did not answer: it may or may not have carried out the request. Try again later."""
 
 
@@ -54,7 +54,7 @@ class SlurmRefusedError(Exception):
     """Slurm understood the request, and refuses it."""
 
 
-class SlurmLaterError(SlurmRefusedError):
+class SlurmRetryLaterError(SlurmRefusedError):
     """Slurm does not take a job now, and may take it soon: right after its start it knows no node."""
 
 
@@ -65,7 +65,7 @@ class SlurmJob(msgspec.Struct, frozen=True):
     """Number of the job, or of the whole array."""
     element: int
     """Index in the array; -1: no array. -2: all elements of an array that are not listed otherwise."""
-    own: int
+    own_number: int
     """Own number, also of an element; 0: none yet."""
     name: str
     state: str
@@ -77,7 +77,7 @@ class SlurmJob(msgspec.Struct, frozen=True):
     gres: tuple[tuple[str, int], ...] = ()
     reason: str = ""
     """Slurm's reason for the wait."""
-    launched: int = 0
+    launched_at: int = 0
     """Time of its last launch by Slurm, in unix seconds; 0: not yet, or unknown."""
 
     @property
@@ -86,14 +86,14 @@ class SlurmJob(msgspec.Struct, frozen=True):
         return str(self.number) if self.element < 0 else f"{self.number}_{self.element}"
 
     @property
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         """True if it has ended."""
-        return self.state in OVER
+        return self.state in ENDED_STATES
 
     @property
-    def holds_room(self) -> bool:
+    def holds_resources(self) -> bool:
         """True if it holds resources on a node."""
-        return self.node != "" and self.state not in OVER and self.state not in PENDING
+        return self.node != "" and self.state not in ENDED_STATES and self.state not in PENDING_STATES
 
 
 class SlurmNode(msgspec.Struct, frozen=True):
@@ -131,7 +131,7 @@ class SlurmPartition(msgspec.Struct, frozen=True):
     """True if jobs without a named partition go there."""
 
 
-class Submission(msgspec.Struct, frozen=True):
+class SlurmSubmission(msgspec.Struct, frozen=True):
     """A job to submit, or an array of equal ones."""
 
     name: str
@@ -149,10 +149,10 @@ class Submission(msgspec.Struct, frozen=True):
 class SlurmDriver(Protocol):
     """Access to one Slurm cluster. Calls raise ``SlurmUnavailableError`` or ``SlurmRefusedError``."""
 
-    arrays: bool
+    has_arrays: bool
     """True if equal tasks can be one job."""
 
-    async def submit(self, submission: Submission) -> int:
+    async def submit(self, submission: SlurmSubmission) -> int:
         """Submit a job and return its number."""
         ...
 
@@ -177,17 +177,17 @@ class SlurmDriver(Protocol):
         ...
 
 
-def complaint_error(complaint: str) -> Exception:
+def error_of_complaint(complaint: str) -> Exception:
     """Return the error for a message of Slurm's."""
     words = complaint.lower()
-    if any(each in words for each in _AWAY):
-        return SlurmAwayError(complaint)
-    if any(each in words for each in _LATER):
-        return SlurmLaterError(complaint)
+    if any(each in words for each in _UNAVAILABLE_MESSAGES):
+        return SlurmUnavailableError(complaint)
+    if any(each in words for each in _RETRY_MESSAGES):
+        return SlurmRetryLaterError(complaint)
     return SlurmRefusedError(complaint)
 
 
-def plain_reason(text: str) -> str:
+def clean_reason(text: str) -> str:
     """Return the reason why a job waits, with spaces for underscores; empty: there is none."""
     words = text.strip("()").replace("_", " ").strip()
     return "" if words in ("None", "null") else words[:REASON_LENGTH_MAX]

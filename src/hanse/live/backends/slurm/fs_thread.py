@@ -9,19 +9,19 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-Then = Callable[[Any], None]
+DoneCallback = Callable[[Any], None]
 """Called on the loop's thread with the result, or with the ``OSError``."""
 
 log = logging.getLogger(__name__)
 
 
-class Clerk:
+class FsThread:
     """Executor of work in a thread, with callbacks on the loop. Its callers bound the queue: a few requests
     per attempt."""
 
     def __init__(self) -> None:
-        self._asked: list[tuple[Callable[[], Any], Then | None]] = []
-        self._woken = asyncio.Event()
+        self._queue: list[tuple[Callable[[], Any], DoneCallback | None]] = []
+        self._wakeup = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._task: asyncio.Task[None] | None = None
@@ -31,13 +31,13 @@ class Clerk:
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._task.add_done_callback(report_failure)
 
-    def ask(self, work: Callable[[], T], then: Callable[[T | OSError], None] | None = None) -> None:
+    def submit(self, work: Callable[[], T], on_done: Callable[[T | OSError], None] | None = None) -> None:
         """Run ``work`` after all earlier requests."""
-        self._asked.append((work, then))
+        self._queue.append((work, on_done))
         self._idle.clear()
-        self._woken.set()
+        self._wakeup.set()
 
-    async def finish(self, seconds: float) -> None:
+    async def drain(self, seconds: float) -> None:
         """Wait until all is done, at most ``seconds``, and stop."""
         if self._task is None:
             return
@@ -46,26 +46,26 @@ class Clerk:
                 async with asyncio.timeout(seconds):
                     await self._idle.wait()
             except TimeoutError:
-                log.warning("the shared directory does not answer; %d writes are left", len(self._asked))
+                log.warning("the shared directory does not answer; %d writes are left", len(self._queue))
             self._task.cancel()
         await asyncio.wait([self._task])
 
     async def _run(self) -> None:
         while True:
-            await self._woken.wait()
-            self._woken.clear()
-            batch, self._asked = self._asked, []
-            results = await asyncio.to_thread(_do, [work for work, _ in batch])
-            for (_, then), result in zip(batch, results, strict=True):
-                if then is not None:
-                    then(result)
+            await self._wakeup.wait()
+            self._wakeup.clear()
+            batch, self._queue = self._queue, []
+            results = await asyncio.to_thread(_run_batch, [work for work, _ in batch])
+            for (_, on_done), result in zip(batch, results, strict=True):
+                if on_done is not None:
+                    on_done(result)
                 elif isinstance(result, OSError):
                     log.warning("the shared directory cannot be used: %s", result)
-            if not self._asked:
+            if not self._queue:
                 self._idle.set()
 
 
-def _do(works: list[Callable[[], Any]]) -> list[Any]:
+def _run_batch(works: list[Callable[[], Any]]) -> list[Any]:
     results: list[Any] = []
     for work in works:
         try:

@@ -21,11 +21,11 @@ _EVENT: Final = Struct("=iIII")
 _EVENTS_BYTES: Final = 1 << 16
 
 
-class DirectoryNews:
+class DirectoryWatch:
     """Watch that calls ``on_files_created`` with the names of new files, or with None if it missed some."""
 
-    def __init__(self, directory: Path, heard: Callable[[list[str] | None], None]) -> None:
-        self._heard = heard
+    def __init__(self, directory: Path, on_files_created: Callable[[list[str] | None], None]) -> None:
+        self._on_files_created = on_files_created
         self._inotify = _libc.inotify_init1(_FLAGS)
         if self._inotify < 0:
             raise OSError(ctypes.get_errno(), "no more inotify instances")
@@ -59,7 +59,7 @@ class DirectoryNews:
                 names = None
             elif names is not None:
                 names.append(os.fsdecode(name))
-        self._heard(names)
+        self._on_files_created(names)
 
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)

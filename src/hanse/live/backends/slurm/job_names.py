@@ -20,19 +20,19 @@ from hanse.model.ids import (
     task_text,
 )
 
-Key = tuple[TaskId, int]
-WORD: Final = "hanse"
+AttemptId = tuple[TaskId, int]
+NAME_WORD: Final = "hanse"
 TASKS_CHARACTERS_MAX: Final = 200
 """Characters of the tasks in a name: more of them go into another job."""
 ATTEMPT_DIGITS_MAX: Final = 18
 
 
-def prefix_of(cluster: str, instance: str) -> str:
+def name_prefix(cluster: str, instance: str) -> str:
     """Return the prefix of the names of one runner's jobs."""
-    return f"{WORD}:{cluster}:{instance}:"
+    return f"{NAME_WORD}:{cluster}:{instance}:"
 
 
-def write_tasks(keys: list[Key]) -> str:
+def format_tasks(keys: list[AttemptId]) -> str:
     """Return the tasks of a job as text, in order."""
     words: list[str] = []
     at = 0
@@ -50,15 +50,15 @@ def write_tasks(keys: list[Key]) -> str:
     return "+".join(words)
 
 
-def read_tasks(text: str) -> tuple[Key, ...] | None:
+def parse_tasks(text: str) -> tuple[AttemptId, ...] | None:
     """Parse the text of ``format_tasks``; return None for anything else."""
-    keys: list[Key] = []
+    keys: list[AttemptId] = []
     for word in text.split("+"):
         span, mark, number = word.partition("#")
         first_text, dots, last_text = span.partition("..")
         first = parse_task(first_text)
-        attempt = _number(number)
-        last = _number(last_text) if dots else first and index_of(first)
+        attempt = _parse_number(number)
+        last = _parse_number(last_text) if dots else first and index_of(first)
         if first is None or not mark or attempt is None or last is None:
             return None
         if not index_of(first) <= last < TASKS_PER_JOB_MAX:
@@ -68,25 +68,25 @@ def read_tasks(text: str) -> tuple[Key, ...] | None:
     return tuple(keys)
 
 
-def _number(text: str) -> int | None:
+def _parse_number(text: str) -> int | None:
     good = 0 < len(text) <= ATTEMPT_DIGITS_MAX and text.isascii() and text.isdigit()
     return int(text) if good else None
 
 
-def parts(keys: list[Key], count_max: int) -> list[list[Key]]:
+def split_tasks(keys: list[AttemptId], count_max: int) -> list[list[AttemptId]]:
     """Split tasks into jobs: each with at most ``count_max``, and with a name that is not too long."""
-    found: list[list[Key]] = []
+    found: list[list[AttemptId]] = []
     begin = 0
     while begin < len(keys):
         count = min(count_max, len(keys) - begin)
-        while count > 1 and len(write_tasks(keys[begin : begin + count])) > TASKS_CHARACTERS_MAX:
+        while count > 1 and len(format_tasks(keys[begin : begin + count])) > TASKS_CHARACTERS_MAX:
             count = (count + 1) // 2
         found.append(keys[begin : begin + count])
         begin += count
     return found
 
 
-def title(keys: list[Key]) -> str:
+def job_comment(keys: list[AttemptId]) -> str:
     """Return a job's comment, for people."""
     more = f" and {len(keys) - 1} more tasks" if len(keys) > 1 else ""
     task, attempt = keys[0]

@@ -81,21 +81,21 @@ SLURM_FIELDS: Final = names_of(SLURM_TABLE)
 _DURATIONS: Final = ("poll", "time_limit", "begin_max")
 
 
-def slurm_settings(fields: FieldReader) -> SlurmSettings:
+def read_slurm_settings(fields: FieldReader) -> SlurmSettings:
     """Read the Slurm settings of a cluster's ``backend``."""
-    usual = SlurmSettings()
-    words = {
-        name: fields.read(name, read_text, getattr(usual, name))
+    defaults = SlurmSettings()
+    texts = {
+        name: fields.read(name, read_text, getattr(defaults, name))
         for name in ("conf", "url", "token_file", "token_user", "api", "partition", "account")
     }
     settings = SlurmSettings(
-        driver=fields.read("driver", _driver, usual.driver),
-        shared_dir=fields.read("shared_dir", _absolute("shared_dir"), usual.shared_dir),
-        poll=fields.read("poll", _poll, usual.poll),
-        time_limit=fields.read("time_limit", parse_duration, usual.time_limit),
-        begin_max=fields.read("begin_max", parse_duration, usual.begin_max),
-        array_max=fields.read("array_max", parse_whole, usual.array_max),
-        **words,
+        driver=fields.read("driver", _read_driver, defaults.driver),
+        shared_dir=fields.read("shared_dir", _absolute_path_reader("shared_dir"), defaults.shared_dir),
+        poll=fields.read("poll", _read_poll, defaults.poll),
+        time_limit=fields.read("time_limit", parse_duration, defaults.time_limit),
+        begin_max=fields.read("begin_max", parse_duration, defaults.begin_max),
+        array_max=fields.read("array_max", parse_whole, defaults.array_max),
+        **texts,
     )
     if settings.driver == "rest" and not settings.url:
         fields.problems.add(fields.path_of("url"), "the driver 'rest' needs the address of a slurmrestd")
@@ -104,29 +104,29 @@ def slurm_settings(fields: FieldReader) -> SlurmSettings:
 
 def slurm_to_data(settings: SlurmSettings) -> dict[str, object]:
     """Return the settings that differ from the defaults, in the form of the file."""
-    usual = SlurmSettings()
+    defaults = SlurmSettings()
     changed = {
         name: getattr(settings, name)
         for name in SLURM_FIELDS
-        if getattr(settings, name) != getattr(usual, name)
+        if getattr(settings, name) != getattr(defaults, name)
     }
     return {name: f"{value}us" if name in _DURATIONS else value for name, value in changed.items()}
 
 
-def _driver(value: object, field: str) -> str | Problem:
+def _read_driver(value: object, field: str) -> str | Problem:
     if isinstance(value, str) and value in DRIVERS:
         return value
     return Problem(field, f"this is one of {', '.join(DRIVERS)}, not {describe_value(value)}")
 
 
-def _poll(value: object, field: str) -> int | Problem:
+def _read_poll(value: object, field: str) -> int | Problem:
     poll = parse_duration(value, field)
     if isinstance(poll, int) and poll < POLL_MIN:
         return Problem(field, "the time between two polls of Slurm is at least 100 ms")
     return poll
 
 
-def _absolute(what: str) -> Callable[[object, str], str | Problem]:
+def _absolute_path_reader(what: str) -> Callable[[object, str], str | Problem]:
     def read(value: object, field: str) -> str | Problem:
         if isinstance(value, str) and value.startswith("/"):
             return value

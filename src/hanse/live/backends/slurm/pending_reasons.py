@@ -6,7 +6,7 @@ have more. An unknown reason is passed on unchanged, and its job is left to wait
 
 from typing import Final
 
-_ROOM: Final = (
+_ROOM_REASONS: Final = (
     ("resources", "there is no room for it yet"),
     ("priority", "other jobs come first"),
     ("reqnodenotavail", "the node is taken, reserved, down or drained"),
@@ -21,7 +21,7 @@ _ROOM: Final = (
     ("launch failed", "it could not be launched"),
     ("job requeued", "Slurm has put it back into its queue"),
 )
-_BARRED: Final = (
+_BARRED_REASONS: Final = (
     ("partitiondown", "the partition is down"),
     ("partitioninactive", "the partition is inactive"),
     ("partitiontimelimit", "the partition does not allow a time limit this long"),
@@ -41,18 +41,18 @@ _BARRED: Final = (
 """Reasons that hold back a job however many resources are free, until a person or another job acts."""
 
 
-def bars(reason: str) -> bool:
+def is_barred(reason: str) -> bool:
     """True if a job with this reason waits for something other than free resources."""
-    return bool(_found(reason, _BARRED))
+    return bool(_find_words(reason, _BARRED_REASONS))
 
 
-def in_words(reason: str) -> str:
+def explain_reason(reason: str) -> str:
     """Return ``PartitionDown`` as ``PartitionDown (the partition is down)``."""
-    words = _found(reason, _BARRED) or _found(reason, _ROOM)
+    words = _find_words(reason, _BARRED_REASONS) or _find_words(reason, _ROOM_REASONS)
     return f"{reason} ({words})" if words else reason
 
 
-def _found(reason: str, table: tuple[tuple[str, str], ...]) -> str:
+def _find_words(reason: str, table: tuple[tuple[str, str], ...]) -> str:
     """Return the text of the first entry with a matching beginning; empty: there is none."""
     plain = reason.lower()
     return next((words for beginning, words in table if plain.startswith(beginning)), "")

@@ -14,17 +14,17 @@ from typing import Final
 import msgspec
 
 from hanse.live.backends.slurm.driver import (
-    SlurmAwayError,
     SlurmDriver,
     SlurmJob,
     SlurmNode,
     SlurmPartition,
     SlurmRefusedError,
+    SlurmUnavailableError,
 )
-from hanse.live.backends.slurm.job_names import Key, read_tasks
+from hanse.live.backends.slurm.job_names import AttemptId, parse_tasks
 
 IDLE_FACTOR: Final = 5
-LOOK_SECONDS_MIN: Final = 0.1
+POLL_SECONDS_MIN: Final = 0.1
 """Time between two polls, however urgent."""
 NAMES_MAX: Final = 10_000
 """Parsed names of jobs that are kept."""
@@ -32,7 +32,7 @@ NAMES_MAX: Final = 10_000
 log = logging.getLogger(__name__)
 
 
-class Look(msgspec.Struct, frozen=True):
+class PollResult(msgspec.Struct, frozen=True):
     """Result of one poll of Slurm."""
 
     at: int
@@ -40,11 +40,11 @@ class Look(msgspec.Struct, frozen=True):
     nodes: list[SlurmNode]
     jobs: list[SlurmJob]
     """Jobs of this runner alone, with one entry for every element of an array."""
-    by_key: dict[Key, list[SlurmJob]]
+    by_key: dict[AttemptId, list[SlurmJob]]
     partitions: tuple[SlurmPartition, ...] = ()
 
 
-class Lookout:
+class SlurmPoller:
     """Poller that calls ``on_result`` after every poll, and ``on_unavailable`` when Slurm does not answer."""
 
     def __init__(
@@ -52,18 +52,18 @@ class Lookout:
         driver: SlurmDriver,
         prefix: str,
         interval: Callable[[], float],
-        seen: Callable[[Look], None],
-        away: Callable[[str], None],
+        on_result: Callable[[PollResult], None],
+        on_unavailable: Callable[[str], None],
     ) -> None:
         self._driver = driver
         self._prefix = prefix
         self._interval = interval
-        self._seen = seen
-        self._away = away
+        self._on_result = on_result
+        self._on_unavailable = on_unavailable
         self._wanted = asyncio.Event()
-        self._names: dict[str, tuple[Key, ...]] = {}
+        self._names: dict[str, tuple[AttemptId, ...]] = {}
 
-    def soon(self) -> None:
+    def poll_soon(self) -> None:
         """Poll as soon as ``POLL_SECONDS_MIN`` allows."""
         self._wanted.set()
 
@@ -72,50 +72,50 @@ class Lookout:
         while True:
             self._wanted.clear()
             at = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000
-            look = None
+            result = None
             try:
                 partitions = await self._driver.partitions()
                 nodes = await self._driver.nodes()
-                look = self._look(at, nodes, await self._driver.jobs(), tuple(partitions))
-            except (SlurmAwayError, SlurmRefusedError) as error:
-                self._away(str(error))
+                result = self._build_result(at, nodes, await self._driver.jobs(), tuple(partitions))
+            except (SlurmUnavailableError, SlurmRefusedError) as error:
+                self._on_unavailable(str(error))
             except (ValueError, TypeError, LookupError) as error:
                 # Polling must go on: without it a cluster that is withheld would stay withheld for ever.
                 log.exception("Slurm's answer cannot be parsed")
-                self._away(f"its answer cannot be parsed: {error!r}")
-            if look is not None:
-                self._seen(look)
-            await asyncio.sleep(LOOK_SECONDS_MIN)
+                self._on_unavailable(f"its answer cannot be parsed: {error!r}")
+            if result is not None:
+                self._on_result(result)
+            await asyncio.sleep(POLL_SECONDS_MIN)
             try:
                 async with asyncio.timeout(self._interval()):
                     await self._wanted.wait()
             except TimeoutError:
                 continue
 
-    def _look(
+    def _build_result(
         self, at: int, nodes: list[SlurmNode], jobs: list[SlurmJob], partitions: tuple[SlurmPartition, ...]
-    ) -> Look:
-        ours: list[SlurmJob] = []
-        by_key: dict[Key, list[SlurmJob]] = {}
+    ) -> PollResult:
+        own_jobs: list[SlurmJob] = []
+        by_key: dict[AttemptId, list[SlurmJob]] = {}
         listed: dict[int, set[int]] = {}
         for job in jobs:
             listed.setdefault(job.number, set()).add(job.element)
         for job in jobs:
-            keys = self._tasks(job.name)
+            keys = self._read_name(job.name)
             if not keys:
                 continue
             elements = [max(job.element, 0)]
             if job.element == -2:
-                elements = [each for each in range(len(keys)) if each not in listed[job.number]]
+                elements = [index for index in range(len(keys)) if index not in listed[job.number]]
             for element in elements:
                 if element >= len(keys):
                     continue
-                one = job if job.element != -2 else msgspec.structs.replace(job, element=element)
-                ours.append(one)
-                by_key.setdefault(keys[element], []).append(one)
-        return Look(at, nodes, ours, by_key, partitions)
+                element_job = job if job.element != -2 else msgspec.structs.replace(job, element=element)
+                own_jobs.append(element_job)
+                by_key.setdefault(keys[element], []).append(element_job)
+        return PollResult(at, nodes, own_jobs, by_key, partitions)
 
-    def _tasks(self, name: str) -> tuple[Key, ...]:
+    def _read_name(self, name: str) -> tuple[AttemptId, ...]:
         """Return the tasks of a job of this runner; none for a job of others."""
         if not name.startswith(self._prefix):
             return ()
@@ -123,5 +123,5 @@ class Lookout:
         if keys is None:
             if len(self._names) >= NAMES_MAX:
                 self._names.clear()
-            keys = self._names[name] = read_tasks(name.removeprefix(self._prefix)) or ()
+            keys = self._names[name] = parse_tasks(name.removeprefix(self._prefix)) or ()
         return keys

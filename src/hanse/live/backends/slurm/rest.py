@@ -23,28 +23,33 @@ from hanse.live.backends.slurm.driver import (
     CLOSED_STATES,
     ENVIRONMENT_PATH,
     OPEN_STATE,
-    PENDING,
-    SlurmAwayError,
+    PENDING_STATES,
     SlurmJob,
     SlurmNode,
     SlurmPartition,
     SlurmRefusedError,
-    Submission,
-    complaint_error,
+    SlurmSubmission,
+    SlurmUnavailableError,
+    clean_reason,
+    error_of_complaint,
     parse_gres,
-    plain_reason,
 )
-from hanse.live.backends.slurm.job_names import WORD
-from hanse.live.backends.slurm.rest_versions import DOCUMENT, choose, no_common, offered
+from hanse.live.backends.slurm.job_names import NAME_WORD
+from hanse.live.backends.slurm.rest_versions import (
+    DOCUMENT_PATH,
+    choose_version,
+    no_common_message,
+    offered_versions,
+)
 from hanse.live.backends.slurm.settings import SlurmSettings
 
 NOT_FOUND: Final = 404
 REQUESTS_MAX: Final = 4
 """Requests at once."""
 REQUEST_SECONDS_MAX: Final = 20.0
-ANSWER_BYTES_MAX: Final = 256 << 20
+RESPONSE_BYTES_MAX: Final = 256 << 20
 TOKEN_BYTES_MAX: Final = 1 << 14
-_AWAY_ERRORS: Final = frozenset((-1, 1_800, 1_801, 1_802, 5_004, 5_005, 6_000, 7_000))
+_UNAVAILABLE_ERRORS: Final = frozenset((-1, 1_800, 1_801, 1_802, 5_004, 5_005, 6_000, 7_000))
 
 
 log = logging.getLogger(__name__)
@@ -53,16 +58,16 @@ log = logging.getLogger(__name__)
 class RestDriver:
     """Driver by slurmrestd; see ``driver.SlurmDriver``."""
 
-    arrays = False
+    has_arrays = False
 
     def __init__(self, settings: SlurmSettings, user: TaskUser) -> None:
         self._settings = settings
         self._version = settings.api
         """Empty: not negotiated yet."""
-        self._runs_as = user
+        self._user = user
         self._slots = asyncio.Semaphore(REQUESTS_MAX)
 
-    async def submit(self, submission: Submission) -> int:
+    async def submit(self, submission: SlurmSubmission) -> int:
         """Submit a job by ``job/submit``."""
         settings = self._settings
         job: dict[str, object] = {
@@ -90,86 +95,92 @@ class RestDriver:
             job["account"] = settings.account
         if settings.time_limit:
             job["time_limit"] = time_limit_minutes(settings)
-        answer = await self._ask("POST", "/job/submit", {"job": job, "script": submission.script})
+        answer = await self._request("POST", "/job/submit", {"job": job, "script": submission.script})
         number = answer.get("job_id")
         if not isinstance(number, int) or not number:
-            raise SlurmAwayError("slurmrestd gave no job number")
+            raise SlurmUnavailableError("slurmrestd gave no job number")
         return number
 
     async def cancel(self, jobs: Sequence[SlurmJob]) -> None:
         """End jobs by number, each after a check that it still has its name."""
         for job in jobs:
-            assert job.name.startswith(f"{WORD}:"), f"{job.name} is not Hanse's"
-            if not job.own:
+            assert job.name.startswith(f"{NAME_WORD}:"), f"{job.name} is not Hanse's"
+            if not job.own_number:
                 continue  # it waits in an array that was submitted by commands: it finds itself revoked
             try:
-                answer = await self._ask("GET", f"/job/{job.own}")
+                answer = await self._request("GET", f"/job/{job.own_number}")
                 found = [
-                    each.get("name") for each in answer.get("jobs") or () if each.get("job_id") == job.own
+                    each.get("name")
+                    for each in answer.get("jobs") or ()
+                    if each.get("job_id") == job.own_number
                 ]
                 if found == [job.name]:
-                    await self._ask("DELETE", f"/job/{job.own}")
+                    await self._request("DELETE", f"/job/{job.own_number}")
             except SlurmRefusedError:  # it has ended, or is gone
                 continue
 
     async def jobs(self) -> list[SlurmJob]:
         """Return all of Hanse's jobs; those of others are skipped."""
-        answer = await self._ask("GET", "/jobs")
+        answer = await self._request("GET", "/jobs")
         return [
-            read_job(job) for job in answer.get("jobs", ()) if str(job.get("name", "")).startswith(f"{WORD}:")
+            read_job(job)
+            for job in answer.get("jobs", ())
+            if str(job.get("name", "")).startswith(f"{NAME_WORD}:")
         ]
 
     async def nodes(self) -> list[SlurmNode]:
         """Return all nodes."""
-        answer = await self._ask("GET", "/nodes")
+        answer = await self._request("GET", "/nodes")
         return [read_node(node) for node in answer.get("nodes", ())]
 
     async def partitions(self) -> list[SlurmPartition]:
         """Return all partitions."""
-        answer = await self._ask("GET", "/partitions")
+        answer = await self._request("GET", "/partitions")
         return [read_partition(partition) for partition in answer.get("partitions", ())]
 
     async def close(self) -> None:
         """Do nothing: there is nothing to release."""
 
-    async def _ask(self, verb: str, path: str, body: object = None) -> dict[str, Any]:
+    async def _request(self, verb: str, path: str, body: object = None) -> dict[str, Any]:
         if not self._version:
-            versions = offered(await self._call("GET", DOCUMENT))
-            chosen = choose(versions)
+            versions = offered_versions(await self._request_raw("GET", DOCUMENT_PATH))
+            chosen = choose_version(versions)
             if chosen is None:
-                raise SlurmAwayError(no_common(versions))
+                raise SlurmUnavailableError(no_common_message(versions))
             log.info("slurmrestd offers %s: speaking %s", ", ".join(versions), chosen)
             self._version = chosen
-        return await self._call(verb, f"/slurm/{self._version}{path}", body)
+        return await self._request_raw(verb, f"/slurm/{self._version}{path}", body)
 
-    async def _call(self, verb: str, path: str, body: object = None) -> dict[str, Any]:
+    async def _request_raw(self, verb: str, path: str, body: object = None) -> dict[str, Any]:
         async with self._slots:
             try:
                 async with asyncio.timeout(REQUEST_SECONDS_MAX):
-                    status, content = await self._exchange(verb, path, body)
+                    status, content = await self._send_request(verb, path, body)
             except (OSError, EOFError, asyncio.LimitOverrunError, ValueError) as error:
-                raise SlurmAwayError(f"slurmrestd: {error or type(error).__name__}") from None
+                raise SlurmUnavailableError(f"slurmrestd: {error or type(error).__name__}") from None
         try:
             answer = msgspec.json.decode(content, type=dict[str, Any])
         except msgspec.MsgspecError:
             if status == NOT_FOUND:  # another slurmrestd, perhaps, with other versions
                 self._version = self._settings.api
             words = content[:200].decode(errors="replace")
-            raise SlurmAwayError(f"slurmrestd answered {status}: {words}") from None
+            raise SlurmUnavailableError(f"slurmrestd answered {status}: {words}") from None
         errors = answer.get("errors") or []
-        taken = bool(answer.get("job_id"))  # by a closed node, for example: its error is a warning then
-        if (errors or status >= 400) and not taken:
+        is_accepted = bool(answer.get("job_id"))  # by a closed node, for example: its error is a warning then
+        if (errors or status >= 400) and not is_accepted:
             complaint = "; ".join(
                 str(each.get("error") or each.get("description") or each) for each in errors
             )
             numbers = [each.get("error_number", each.get("error_code")) for each in errors]
-            away = (status >= 500 and not errors) or any(number in _AWAY_ERRORS for number in numbers)
-            if away:
-                raise SlurmAwayError(complaint or f"slurmrestd answered {status}")
-            raise complaint_error(complaint or f"slurmrestd answered {status}")
+            is_unavailable = (status >= 500 and not errors) or any(
+                number in _UNAVAILABLE_ERRORS for number in numbers
+            )
+            if is_unavailable:
+                raise SlurmUnavailableError(complaint or f"slurmrestd answered {status}")
+            raise error_of_complaint(complaint or f"slurmrestd answered {status}")
         return answer
 
-    async def _exchange(self, verb: str, path: str, body: object) -> tuple[int, bytes]:
+    async def _send_request(self, verb: str, path: str, body: object) -> tuple[int, bytes]:
         """Send one request on a connection of its own."""
         content = b"" if body is None else msgspec.json.encode(body)
         lines = [f"{verb} {path} HTTP/1.1", "Host: slurm", "Connection: close", "Accept: application/json"]
@@ -180,7 +191,7 @@ class RestDriver:
         try:
             writer.write("\r\n".join([*lines, "", ""]).encode() + content)
             await writer.drain()
-            return await _answer(reader)
+            return await _read_response(reader)
         finally:
             writer.close()
 
@@ -188,21 +199,23 @@ class RestDriver:
         url = self._settings.url
         if url.startswith("unix:"):
             return await asyncio.open_unix_connection(url.removeprefix("unix:"))
-        place = urlsplit(url)
-        if not place.hostname or not place.port:
+        address = urlsplit(url)
+        if not address.hostname or not address.port:
             raise OSError(f"{url!r} is neither unix:PATH nor http://HOST:PORT")
-        return await asyncio.open_connection(place.hostname, place.port, ssl=place.scheme == "https" or None)
+        return await asyncio.open_connection(
+            address.hostname, address.port, ssl=address.scheme == "https" or None
+        )
 
     def _credentials(self) -> Mapping[str, str]:
         if not self._settings.token_file:
             return {}
         token = Path(self._settings.token_file).read_text(encoding="ascii")[:TOKEN_BYTES_MAX].strip()
-        uid = self._runs_as.uid
+        uid = self._user.uid
         user = self._settings.token_user or pwd.getpwuid(uid if uid >= 0 else os.geteuid()).pw_name
         return {"X-SLURM-USER-NAME": user, "X-SLURM-USER-TOKEN": token.removeprefix("SLURM_JWT=")}
 
 
-async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+async def _read_response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     """Return status and content of a response."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     status = int(head[0].split(" ")[1])
@@ -215,14 +228,14 @@ async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
         pieces, total = [], 0
         while size := int((await reader.readline()).split(b";")[0], 16):
             total += size
-            if total > ANSWER_BYTES_MAX:
+            if total > RESPONSE_BYTES_MAX:
                 raise ValueError("the answer is too long")
             pieces.append(await reader.readexactly(size))
             await reader.readline()
         return status, b"".join(pieces)
     length = fields.get("content-length")
     if length is not None:
-        if int(length) > ANSWER_BYTES_MAX:
+        if int(length) > RESPONSE_BYTES_MAX:
             raise ValueError("the answer is too long")
         return status, await reader.readexactly(int(length))
     return status, await reader.read()
@@ -239,21 +252,21 @@ def read_job(job: Mapping[str, Any]) -> SlurmJob:
     return SlurmJob(
         number=array or int(job["job_id"]),
         element=-2 if rest_of_array else (int(element) if array and element is not None else -1),
-        own=0 if rest_of_array else int(job["job_id"]),
+        own_number=0 if rest_of_array else int(job["job_id"]),
         name=str(job["name"]),
         state=str(job["job_state"]),
         node=str(job.get("nodes") or ""),
         cpus=int(job.get("cpus") or 0),
         memory=int(job.get("memory_per_node") or 0) << 20,
         gres=gres or parse_gres(str(job.get("tres_per_node") or "")),
-        reason=plain_reason(str(job.get("state_description") or job.get("state_reason") or "")),
-        launched=_launched(job),
+        reason=clean_reason(str(job.get("state_description") or job.get("state_reason") or "")),
+        launched_at=_launch_time(job),
     )
 
 
-def _launched(job: Mapping[str, Any]) -> int:
+def _launch_time(job: Mapping[str, Any]) -> int:
     """Return the launch time; for a pending job Slurm gives a guess."""
-    return 0 if job["job_state"] in PENDING else int(job.get("start_time") or 0)
+    return 0 if job["job_state"] in PENDING_STATES else int(job.get("start_time") or 0)
 
 
 def read_partition(partition: Mapping[str, Any]) -> SlurmPartition:
@@ -282,5 +295,5 @@ def read_node(node: Mapping[str, Any]) -> SlurmNode:
         arch=str(node.get("architecture") or ""),
         system=str(node.get("operating_system") or "").partition(" ")[0],
         state="+".join(words).upper(),
-        reason=plain_reason(str(node.get("reason") or "")),
+        reason=clean_reason(str(node.get("reason") or "")),
     )

@@ -22,8 +22,8 @@ import msgspec
 
 from hanse.live.backends.interface import Stream
 from hanse.live.backends.process.launch_requests import TaskUser
-from hanse.live.backends.slurm.batch_script import Began, Ended, read_began, read_ended
-from hanse.live.backends.slurm.job_names import Key
+from hanse.live.backends.slurm.batch_script import BeginRecord, EndRecord, read_begin_record, read_end_record
+from hanse.live.backends.slurm.job_names import AttemptId
 from hanse.model.ids import TaskId
 
 RECORD_BYTES_MAX: Final = 4_096
@@ -32,20 +32,20 @@ _LEASE_DIGITS: Final = 16
 _STREAMS: Final = (Stream.STDOUT, Stream.STDERR)
 
 
-class Known(msgspec.Struct, frozen=True):
+class AttemptRecords(msgspec.Struct, frozen=True):
     """All records of an attempt."""
 
-    began: Began | None
-    ended: Ended | None
-    refused: bool
+    begin: BeginRecord | None
+    end: EndRecord | None
+    has_refusal: bool
 
 
-def key_text(key: Key) -> str:
+def file_stem(key: AttemptId) -> str:
     """Return an attempt's part of its file names."""
     return f"{key[0]}.{key[1]}"
 
 
-def key_of(name: str) -> Key | None:
+def parse_record_name(name: str) -> AttemptId | None:
     """Return the attempt of a record; None for other files."""
     task, _, rest = name.partition(".")
     attempt, _, kind = rest.partition(".")
@@ -66,7 +66,7 @@ class SharedDirectory:
         self._lease = directory / "lease"
         self._user = user
 
-    def prepare(self) -> str:
+    def make_directories(self) -> str:
         """Make the missing files; return the instance, which is drawn once."""
         for directory in (self.path, self._orders, self.records, self.output):
             directory.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -96,18 +96,18 @@ class SharedDirectory:
         text = _read(self._lease)
         return int(text) if text is not None and text.strip().isdigit() else 0
 
-    def order(self, key: Key, text: str) -> None:
+    def write_orders(self, key: AttemptId, text: str) -> None:
         """Write an attempt's orders."""
-        path = self._orders / key_text(key)
+        path = self._orders / file_stem(key)
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             os.pwrite(file, f"{text:<24}\n".encode(), 0)
         finally:
             os.close(file)
 
-    def write_key(self, key: Key, text: str) -> None:
+    def write_key(self, key: AttemptId, text: str) -> None:
         """Write an attempt's standard input, for the account of the tasks alone."""
-        path = self._keys / key_text(key)
+        path = self._keys / file_stem(key)
         path.unlink(missing_ok=True)
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
@@ -117,41 +117,41 @@ class SharedDirectory:
         finally:
             os.close(file)
 
-    def orders(self, key: Key) -> str:
+    def read_orders(self, key: AttemptId) -> str:
         """Return an attempt's orders; empty if it has none."""
-        return (_read(self._orders / key_text(key)) or "").strip()
+        return (_read(self._orders / file_stem(key)) or "").strip()
 
-    def revoke(self, key: Key) -> Known:
+    def revoke(self, key: AttemptId) -> AttemptRecords:
         """Take an attempt, so that no job ever runs it, unless a job has taken it before."""
-        part = self.records / f".{key_text(key)}.daemon"
+        part = self.records / f".{file_stem(key)}.daemon"
         part.write_text("revoked\n", encoding="ascii")
         try:
             with contextlib.suppress(FileExistsError):
-                os.link(part, self.records / f"{key_text(key)}.began")
+                os.link(part, self.records / f"{file_stem(key)}.began")
         finally:
             part.unlink()
-        return self.read(key)
+        return self.read_records(key)
 
-    def read(self, key: Key) -> Known:
+    def read_records(self, key: AttemptId) -> AttemptRecords:
         """Return an attempt's records. The end is read last: it is the last that is written."""
-        base = str(self.records / key_text(key))
+        base = str(self.records / file_stem(key))
         began = _read(Path(f"{base}.began"))
         refused = Path(f"{base}.refused").exists()
         ended = _read(Path(f"{base}.ended"))
-        return Known(
-            None if began is None else read_began(began),
-            None if ended is None else read_ended(ended),
+        return AttemptRecords(
+            None if began is None else read_begin_record(began),
+            None if ended is None else read_end_record(ended),
             refused,
         )
 
-    def names(self) -> list[str]:
+    def list_records(self) -> list[str]:
         """Return the names of all records."""
         return [path.name for path in self.records.iterdir()]
 
-    def drop(self, key: Key) -> int:
+    def drop_records(self, key: AttemptId) -> int:
         """Drop all but the output, and return the output's size. Orders go first: without them a late job
         does not run."""
-        name = key_text(key)
+        name = file_stem(key)
         (self._orders / name).unlink(missing_ok=True)
         (self._keys / name).unlink(missing_ok=True)
         for kind in ("began", "ended", "refused"):
@@ -162,10 +162,10 @@ class SharedDirectory:
                 size += (self.output / f"{name}.{stream}").stat().st_size
         return size
 
-    def drop_output(self, key: Key) -> None:
+    def drop_output(self, key: AttemptId) -> None:
         """Drop the output."""
         for stream in _STREAMS:
-            (self.output / f"{key_text(key)}.{stream}").unlink(missing_ok=True)
+            (self.output / f"{file_stem(key)}.{stream}").unlink(missing_ok=True)
 
 
 def _read(path: Path) -> str | None:

@@ -95,7 +95,7 @@ def muri_jobs(chunk: JobChunk) -> list[MuriJob]:
     ]
 
 
-def plain_workload(jobs: list[MuriJob], per_node: int = 8) -> GpuWorkload:
+def without_quirks(jobs: list[MuriJob], per_node: int = 8) -> GpuWorkload:
     """Return the same jobs for the other schedulers: the work of all iterations, without the quirks."""
     return gpu_workload(
         submit=np.asarray([round(job.submit * SECOND) for job in jobs], np.int64),
@@ -111,7 +111,7 @@ def overhead(model: str, gpus: int) -> float:
     return float(known[_SIZES.index(gpus)]) if known is not None and gpus in _SIZES else OVERHEAD_DEFAULT
 
 
-def _fit(free: list[int], gpus: int, per_node: int) -> bool:
+def _take_gpus(free: list[int], gpus: int, per_node: int) -> bool:
     """Take GPUs from the first node that has them; jobs beyond a node take empty nodes and one remainder."""
     if gpus <= per_node:
         for node, room in enumerate(free):
@@ -134,13 +134,13 @@ def _fit(free: list[int], gpus: int, per_node: int) -> bool:
     return True
 
 
-class _Replay:
+class _MuriRun:
     """Common state of both simulations: remaining iterations, running jobs, and the arrivals to come."""
 
     def __init__(self, jobs: list[MuriJob]) -> None:
         self.jobs = jobs
         self.remaining = [float(job.iterations) for job in jobs]
-        self.checked = [job.submit for job in jobs]
+        self.checked_at = [job.submit for job in jobs]
         self.running = [False] * len(jobs)
         self.start = [math.inf] * len(jobs)
         self.end = [math.inf] * len(jobs)
@@ -150,7 +150,7 @@ class _Replay:
         self.events = 0
         self.preemptions = 0
 
-    def arrival(self) -> float:
+    def next_arrival_time(self) -> float:
         """Return the time of the next arrival."""
         return self.jobs[self.next_arrival].submit if self.next_arrival < len(self.jobs) else math.inf
 
@@ -172,7 +172,7 @@ class _Replay:
 
     def next_event(self, ending_at: float) -> float:
         """Return the time of the next arrival or end."""
-        now = min(self.arrival(), ending_at)
+        now = min(self.next_arrival_time(), ending_at)
         assert now < math.inf, "the cluster is too small for some job"
         self.events += 1
         assert self.events <= EVENTS_PER_JOB_MAX * len(self.jobs), "time stands still"
@@ -181,30 +181,30 @@ class _Replay:
     def progress(self, job: int, now: float) -> None:
         """Credit a running job with the stretch since the last event, less the overhead."""
         record = self.jobs[job]
-        self.remaining[job] -= max(now - self.checked[job] - record.overhead, 0) / record.iteration
+        self.remaining[job] -= max(now - self.checked_at[job] - record.overhead, 0) / record.iteration
 
     def begin(self, job: int, now: float) -> None:
         """Give a job its GPUs."""
         self.start[job] = min(self.start[job], now)
         self.running[job] = True
-        self.checked[job] = now
+        self.checked_at[job] = now
 
     def preempt(self, job: int) -> None:
         """Take the GPUs of a job away."""
         self.running[job] = False
         self.preemptions += 1
 
-    def ends(self, now: float) -> tuple[float, list[int]]:
+    def earliest_ends(self, now: float) -> tuple[float, list[int]]:
         """Return the earliest end if nothing else happens, and the jobs that end then."""
-        when, whose = math.inf, list[int]()
+        when, ending_jobs = math.inf, list[int]()
         for job in self.present:
             if self.running[job]:
                 until = now + self.remaining[job] * self.jobs[job].iteration
                 if until < when:
-                    when, whose = until, [job]
+                    when, ending_jobs = until, [job]
                 elif until == when:
-                    whose.append(job)
-        return when, whose
+                    ending_jobs.append(job)
+        return when, ending_jobs
 
     def outcome(self) -> MuriOutcome:
         """Return the outcome at the end."""
@@ -224,7 +224,7 @@ def muri_srsf(jobs: list[MuriJob], nodes: int = 8, per_node: int = 8) -> MuriOut
 def _shortest(
     jobs: list[MuriJob], nodes: int, per_node: int, rank: Callable[[int, float], float]
 ) -> MuriOutcome:
-    replay = _Replay(jobs)
+    replay = _MuriRun(jobs)
     ranks = [rank(job, replay.remaining[job] * jobs[job].iteration) for job in range(len(jobs))]
     ending_at, ending = math.inf, list[int]()
     while replay.present or replay.next_arrival < len(jobs):
@@ -235,22 +235,22 @@ def _shortest(
         for job in replay.present:
             if replay.running[job]:
                 replay.progress(job, now)
-                replay.checked[job] = now
+                replay.checked_at[job] = now
                 ranks[job] = rank(job, replay.remaining[job] * jobs[job].iteration)
         replay.present.sort(key=ranks.__getitem__)
         _place_all(replay, nodes, per_node, now)
-        ending_at, ending = replay.ends(now)
+        ending_at, ending = replay.earliest_ends(now)
     return replay.outcome()
 
 
-def _place_all(replay: _Replay, nodes: int, per_node: int, now: float) -> None:
+def _place_all(replay: _MuriRun, nodes: int, per_node: int, now: float) -> None:
     """Fill an empty cluster in the order of the list; a size that failed cannot fit later in the same
     event."""
     free = [per_node] * nodes
     failed: set[int] = set()
     for job in replay.present:
         gpus = replay.jobs[job].gpus
-        fits = gpus not in failed and _fit(free, gpus, per_node)
+        fits = gpus not in failed and _take_gpus(free, gpus, per_node)
         if not fits:
             failed.add(gpus)
         if fits and not replay.running[job]:
@@ -261,7 +261,7 @@ def _place_all(replay: _Replay, nodes: int, per_node: int, now: float) -> None:
 
 def muri_tiresias(jobs: list[MuriJob], nodes: int = 8, per_node: int = 8) -> MuriOutcome:
     """Run Tiresias-L: discretised two-dimensional least attained service."""
-    replay = _Replay(jobs)
+    replay = _MuriRun(jobs)
     served = [0.0] * len(jobs)
     level = [0] * len(jobs)
     queues: list[list[int]] = [[] for _ in range(len(QUEUE_LIMITS) + 1)]
@@ -279,12 +279,12 @@ def muri_tiresias(jobs: list[MuriJob], nodes: int = 8, per_node: int = 8) -> Mur
         for job in replay.present:
             if replay.running[job]:
                 # in this order, because rounding decides whether a job falls
-                served[job] = served[job] + now - replay.checked[job]
+                served[job] = served[job] + now - replay.checked_at[job]
                 replay.progress(job, now)
                 _demote(job, served[job] * jobs[job].gpus, level, queues)
-            replay.checked[job] = now
+            replay.checked_at[job] = now
         _serve(replay, queues, nodes * per_node, now)
-        ending_at, ending = replay.ends(now)
+        ending_at, ending = replay.earliest_ends(now)
         jump = _next_jump(replay, served, level, now)
     return replay.outcome()
 
@@ -296,7 +296,7 @@ def _demote(job: int, service: float, level: list[int], queues: list[list[int]])
         queues[level[job]].append(job)
 
 
-def _serve(replay: _Replay, queues: list[list[int]], gpus: int, now: float) -> None:
+def _serve(replay: _MuriRun, queues: list[list[int]], gpus: int, now: float) -> None:
     """Give GPUs to the queues in order; then sort waiting jobs behind running ones, queue by queue."""
     free = gpus
     for queue in queues:
@@ -311,7 +311,7 @@ def _serve(replay: _Replay, queues: list[list[int]], gpus: int, now: float) -> N
         queue.sort(key=lambda job: not replay.running[job])
 
 
-def _next_jump(replay: _Replay, served: list[float], level: list[int], now: float) -> float:
+def _next_jump(replay: _MuriRun, served: list[float], level: list[int], now: float) -> float:
     """Return the time at which the next running job has enough service to fall."""
     jump = math.inf
     for job in replay.present:

@@ -10,7 +10,7 @@ from hanse.sim.baselines.gpu.workload import RESOURCES, GpuWorkload, Ints, Where
 Flags = npt.NDArray[np.bool_]
 
 
-class Rule(Enum):
+class NodeRule(Enum):
     """Rule for the node of a piece; ties go to the node with the lower number."""
 
     FIRST = "first node with room"
@@ -18,7 +18,7 @@ class Rule(Enum):
     ALIGNED = "largest inner product of demand and idle, both as shares of the largest node"
 
 
-class Pool:
+class NodePool:
     """Idle amounts of every node."""
 
     def __init__(self, workload: GpuWorkload, capacity: Ints) -> None:
@@ -33,12 +33,12 @@ class Pool:
         ]
         self._capacity = capacity
 
-    def place(self, job: int, rule: Rule) -> Where | None:
+    def place(self, job: int, rule: NodeRule) -> Where | None:
         """Take room for all pieces of a job, or for none."""
         taken: list[tuple[int, int]] = []
         for kind, (amount, number) in enumerate(self._parts[job]):
             for _ in range(number):
-                node = self._node(amount, rule)
+                node = self._find_node(amount, rule)
                 if node < 0:
                     self.release(job, tuple(taken))
                     return None
@@ -74,19 +74,19 @@ class Pool:
             room &= self.free[:, resource] >= amount[resource]
         return room
 
-    def _node(self, amount: Ints, rule: Rule) -> int:
+    def _find_node(self, amount: Ints, rule: NodeRule) -> int:
         room = np.flatnonzero(self.fits(amount))
         if not len(room):
             return -1
-        if rule is Rule.FIRST:
+        if rule is NodeRule.FIRST:
             return int(room[0])
         idle = self.free[room] / self.scale
-        if rule is Rule.BEST:
+        if rule is NodeRule.BEST:
             return int(room[int(np.argmin(idle.sum(axis=1)))])
         return int(room[int(np.argmax(idle @ (amount / self.scale)))])
 
 
-class Ledger:
+class StretchLedger:
     """Record of the stretches of running."""
 
     def __init__(self, jobs: int) -> None:
@@ -109,11 +109,11 @@ class Ledger:
         self.until.append(-1)
         self.where.append(where)
 
-    def close(self, job: int, now: int, *, done: bool) -> Where:
+    def close(self, job: int, now: int, *, is_done: bool) -> Where:
         """Record that a job stops; return where it ran."""
         index = self._open.pop(job)
         self.until[index] = now
-        if done:
+        if is_done:
             assert self.end[job] < 0, "a job ends once"
             self.end[job] = now
         return self.where[index]

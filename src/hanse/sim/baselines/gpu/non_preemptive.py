@@ -10,30 +10,30 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hanse.sim.baselines.gpu.node_pool import Flags, Ledger, Pool, Rule
+from hanse.sim.baselines.gpu.node_pool import Flags, NodePool, NodeRule, StretchLedger
 from hanse.sim.baselines.gpu.workload import GpuOutcome, GpuSettings, GpuWorkload, Ints, Where
 
 Floats = npt.NDArray[np.float64]
 
 
-class Queue(Protocol):
+class WaitingQueue(Protocol):
     """Policy: the queue of the waiting jobs, which also starts them."""
 
-    def arrived(self, job: int) -> None:
+    def on_arrival(self, job: int) -> None:
         """Add an arriving job."""
 
-    def ended(self, job: int) -> None:
+    def on_end(self, job: int) -> None:
         """Remove an ended job."""
 
-    def start(self, pool: Pool) -> list[tuple[int, Where]]:
+    def start(self, pool: NodePool) -> list[tuple[int, Where]]:
         """Take room for the jobs that start now, and return them."""
 
 
-def run_queue(workload: GpuWorkload, settings: GpuSettings, queue: Queue) -> GpuOutcome:
+def run_queue(workload: GpuWorkload, settings: GpuSettings, queue: WaitingQueue) -> GpuOutcome:
     """Run the whole workload."""
-    pool = Pool(workload, settings.capacity)
+    pool = NodePool(workload, settings.capacity)
     possible = possible_jobs(workload, settings)
-    ledger = Ledger(workload.jobs)
+    ledger = StretchLedger(workload.jobs)
     submit, work = workload.submit.tolist(), workload.work.tolist()
     ends: list[tuple[int, int]] = []
     arriving, passes = 0, 0
@@ -43,20 +43,20 @@ def run_queue(workload: GpuWorkload, settings: GpuSettings, queue: Queue) -> Gpu
             now = ends[0][0]
         while ends and ends[0][0] == now:
             job = heappop(ends)[1]
-            pool.release(job, ledger.close(job, now, done=True))
-            queue.ended(job)
+            pool.release(job, ledger.close(job, now, is_done=True))
+            queue.on_end(job)
         while arriving < len(submit) and submit[arriving] == now:
             if possible[arriving]:
-                queue.arrived(arriving)
+                queue.on_arrival(arriving)
             arriving += 1
         passes += 1
         for job, where in queue.start(pool):
             ledger.open(job, where, now)
             heappush(ends, (now + work[job], job))
-    return outcome(ledger, possible.count(False), 0, passes)
+    return make_outcome(ledger, possible.count(False), 0, passes)
 
 
-def outcome(ledger: Ledger, refused: int, preemptions: int, passes: int) -> GpuOutcome:
+def make_outcome(ledger: StretchLedger, refused: int, preemptions: int, passes: int) -> GpuOutcome:
     """Return the recorded stretches as columns."""
     return GpuOutcome(
         start=np.asarray(ledger.start, np.int64),
@@ -73,14 +73,14 @@ def outcome(ledger: Ledger, refused: int, preemptions: int, passes: int) -> GpuO
 
 def possible_jobs(workload: GpuWorkload, settings: GpuSettings) -> list[bool]:
     """Return the jobs that the empty cluster can hold."""
-    pool = Pool(workload, settings.capacity)
+    pool = NodePool(workload, settings.capacity)
     shape, number = workload.shapes()
     known: list[bool | None] = [None] * number
     possible: list[bool] = []
     for job, kind in enumerate(shape.tolist()):
         verdict = known[kind]
         if verdict is None:
-            where = pool.place(job, Rule.FIRST)
+            where = pool.place(job, NodeRule.FIRST)
             verdict = where is not None
             known[kind] = verdict
             pool.clear()
@@ -91,21 +91,21 @@ def possible_jobs(workload: GpuWorkload, settings: GpuSettings) -> list[bool]:
 class ListQueue:
     """Sorted list; the first job that does not fit blocks, or is skipped."""
 
-    def __init__(self, workload: GpuWorkload, rank: list[int], rule: Rule, *, blocking: bool) -> None:
+    def __init__(self, workload: GpuWorkload, rank: list[int], rule: NodeRule, *, blocking: bool) -> None:
         self._rank = rank
         self._rule = rule
         self._blocking = blocking
         self._waiting: list[tuple[int, int]] = []
         self._shape: list[int] = workload.shapes()[0].tolist()
 
-    def arrived(self, job: int) -> None:
+    def on_arrival(self, job: int) -> None:
         """Add an arriving job by rank; ties go to the earlier job."""
         insort(self._waiting, (self._rank[job], job))
 
-    def ended(self, job: int) -> None:
+    def on_end(self, job: int) -> None:
         """Do nothing: running jobs are not kept."""
 
-    def start(self, pool: Pool) -> list[tuple[int, Where]]:
+    def start(self, pool: NodePool) -> list[tuple[int, Where]]:
         """Start jobs in order of rank."""
         started: list[tuple[int, Where]] = []
         left: list[tuple[int, int]] = []
@@ -139,24 +139,24 @@ class FairQueue:
         self._held: dict[int, list[float]] = {}
         self._waiting: dict[int, list[int]] = {}
 
-    def arrived(self, job: int) -> None:
+    def on_arrival(self, job: int) -> None:
         """Add an arriving job behind the user's other jobs."""
         user = self._user[job]
         self._held.setdefault(user, [0.0] * len(self._share[job]))
         self._waiting.setdefault(user, []).append(job)
 
-    def ended(self, job: int) -> None:
+    def on_end(self, job: int) -> None:
         """Reduce the user's shares."""
         self._change(job, -1.0)
 
-    def start(self, pool: Pool) -> list[tuple[int, Where]]:
+    def start(self, pool: NodePool) -> list[tuple[int, Where]]:
         """Start one job at a time, as shares change with each."""
         started: list[tuple[int, Where]] = []
         able = [user for user, jobs in self._waiting.items() if jobs]
         while able:
-            user = min(able, key=self._dominant)
+            user = min(able, key=self._dominant_share)
             job = self._waiting[user][0]
-            where = pool.place(job, Rule.FIRST)
+            where = pool.place(job, NodeRule.FIRST)
             if where is None:
                 able.remove(user)
                 continue
@@ -167,7 +167,7 @@ class FairQueue:
                 able.remove(user)
         return started
 
-    def _dominant(self, user: int) -> float:
+    def _dominant_share(self, user: int) -> float:
         # sums of floats in different orders differ in the last digits; shares that close are equal
         return round(max(self._held[user]), 12)
 
@@ -191,14 +191,14 @@ class TetrisQueue:
         self._shape = workload.shapes()[0]
         self._waiting: list[int] = []
 
-    def arrived(self, job: int) -> None:
+    def on_arrival(self, job: int) -> None:
         """Add an arriving job."""
         self._waiting.append(job)
 
-    def ended(self, job: int) -> None:
+    def on_end(self, job: int) -> None:
         """Do nothing: running jobs are not kept."""
 
-    def start(self, pool: Pool) -> list[tuple[int, Where]]:
+    def start(self, pool: NodePool) -> list[tuple[int, Where]]:
         """Start the best job until nothing fits; a gang that fits only in part waits."""
         started: list[tuple[int, Where]] = []
         failed: set[int] = set()
@@ -210,14 +210,14 @@ class TetrisQueue:
             if not bool(fits.any()):
                 return started
             job = int(able[fits][int(np.argmax(score[fits]))])
-            where = pool.place(job, Rule.ALIGNED)
+            where = pool.place(job, NodeRule.ALIGNED)
             if where is None:
                 failed.add(int(self._shape[job]))
                 continue
             started.append((job, where))
             self._waiting.remove(job)
 
-    def _scores(self, pool: Pool, jobs: Ints) -> tuple[Floats, Flags]:
+    def _scores(self, pool: NodePool, jobs: Ints) -> tuple[Floats, Flags]:
         workload = self._workload
         _, first, inverse = np.unique(self._shape[jobs], return_index=True, return_inverse=True)
         aligned = np.full(len(first), -1.0)

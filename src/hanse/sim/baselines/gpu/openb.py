@@ -81,12 +81,12 @@ def openb_pods(chunk: JobChunk, nodes: OpenbNodes) -> OpenbPods:
     count = chunk.extra["num_gpu"].astype(np.int64)
     milli = np.where(count > 0, chunk.gpu // np.maximum(count, 1), 0)
     masks: dict[int, int] = {}
-    for wish in sorted(set(chunk.extra["gpu_spec"].tolist())):
+    for model_list in sorted(set(chunk.extra["gpu_spec"].tolist())):
         mask = ANY_MODEL
-        for name in filter(None, chunk.name(wish).split("|")):
+        for name in filter(None, chunk.name(model_list).split("|")):
             mask |= 1 << (nodes.models.index(name) if name in nodes.models else len(nodes.models))
-        masks[wish] = mask
-    mask_of = np.asarray([masks[wish] for wish in chunk.extra["gpu_spec"].tolist()], np.int64)
+        masks[model_list] = mask
+    mask_of = np.asarray([masks[model_list] for model_list in chunk.extra["gpu_spec"].tolist()], np.int64)
     shapes, pod = np.unique(
         np.column_stack([chunk.cpu, chunk.memory, count, milli, mask_of]), axis=0, return_inverse=True
     )

@@ -36,7 +36,7 @@ NAMING_STREAM: Final = 1
 """Second word of the seed for a run's naming of the nodes, separate from its other draws."""
 
 
-class Cluster:
+class IdleCluster:
     """Idle amounts, in the order of the nodes' names."""
 
     def __init__(self, nodes: OpenbNodes, types: PodTypes, order: Ints) -> None:
@@ -97,11 +97,11 @@ class Cluster:
 
 Choice = tuple[int, int]
 """Node and, for a share, device."""
-Chooser = Callable[[Cluster, PodTypes, int, Ints], Choice]
+Chooser = Callable[[IdleCluster, PodTypes, int, Ints], Choice]
 """Function that chooses among the feasible nodes, of which there is at least one."""
 
 
-def _pick(cluster: Cluster, types: PodTypes, kind: int, nodes: Ints, score: Ints) -> Choice:
+def _pick(cluster: IdleCluster, types: PodTypes, kind: int, nodes: Ints, score: Ints) -> Choice:
     node = int(nodes[int(np.argmax(score))])
     return node, cluster.tightest(node, int(types.milli[kind])) if types.count[kind] == 1 else -1
 
@@ -109,7 +109,7 @@ def _pick(cluster: Cluster, types: PodTypes, kind: int, nodes: Ints, score: Ints
 def random_chooser(rng: np.random.Generator) -> Chooser:
     """Return a chooser of any feasible node and any device with room."""
 
-    def choose(cluster: Cluster, types: PodTypes, kind: int, nodes: Ints) -> Choice:
+    def choose(cluster: IdleCluster, types: PodTypes, kind: int, nodes: Ints) -> Choice:
         node = int(nodes[rng.integers(len(nodes))])
         room = np.flatnonzero(cluster.idle[node] >= types.milli[kind])
         return node, int(room[rng.integers(len(room))]) if types.count[kind] == 1 else -1
@@ -117,21 +117,21 @@ def random_chooser(rng: np.random.Generator) -> Chooser:
     return choose
 
 
-def dot_product(cluster: Cluster, types: PodTypes, kind: int, nodes: Ints) -> Choice:
+def dot_product(cluster: IdleCluster, types: PodTypes, kind: int, nodes: Ints) -> Choice:
     """Choose the smallest inner product of demand and idle (CPU and GPU, scaled by the largest node)."""
     cpu = cluster.cpu[nodes] / CPU_MAX * (types.cpu[kind] / CPU_MAX)
     gpu = cluster.gpu[nodes] / GPU_MAX * (types.gpu[kind] / GPU_MAX)
     return _pick(cluster, types, kind, nodes, (100 * (1 - (cpu + gpu) / 2)).astype(np.int64))
 
 
-def best_fit(cluster: Cluster, types: PodTypes, kind: int, nodes: Ints) -> Choice:
+def best_fit(cluster: IdleCluster, types: PodTypes, kind: int, nodes: Ints) -> Choice:
     """Choose the node with least left over, with equal weights for CPU and GPU."""
     left = (cluster.cpu[nodes] - types.cpu[kind]) / CPU_MAX * 0.5
     left += (cluster.gpu[nodes] - types.gpu[kind]) / GPU_MAX * 0.5
     return _pick(cluster, types, kind, nodes, ((1 - left) * 100).astype(np.int64))
 
 
-def gpu_clustering(cluster: Cluster, types: PodTypes, kind: int, nodes: Ints) -> Choice:
+def gpu_clustering(cluster: IdleCluster, types: PodTypes, kind: int, nodes: Ints) -> Choice:
     """Choose nodes with only pods of this size, then with this size among others, then empty ones, then the
     rest."""
     count = int(types.count[kind])
@@ -143,7 +143,7 @@ def gpu_clustering(cluster: Cluster, types: PodTypes, kind: int, nodes: Ints) ->
     return _pick(cluster, types, kind, nodes, 25 * (GPU_MAX - cluster.gpu[nodes]) // GPU_MAX + group)
 
 
-def gpu_packing(cluster: Cluster, types: PodTypes, kind: int, nodes: Ints) -> Choice:
+def gpu_packing(cluster: IdleCluster, types: PodTypes, kind: int, nodes: Ints) -> Choice:
     """Choose devices in use first, then idle devices of nodes in use, then idle nodes."""
     count, milli = int(types.count[kind]), int(types.milli[kind])
     if not count:
@@ -169,7 +169,7 @@ class FgdChooser:
     def __init__(self, tables: FragmentTables) -> None:
         self._tables = tables
 
-    def __call__(self, cluster: Cluster, types: PodTypes, kind: int, nodes: Ints) -> Choice:
+    def __call__(self, cluster: IdleCluster, types: PodTypes, kind: int, nodes: Ints) -> Choice:
         """Choose by floor(100 x sigmoid((F before - F after) / 1000)); ties to first node, then device."""
         model, idle = cluster.model[nodes], cluster.idle[nodes]
         cpu = cluster.cpu[nodes]
@@ -236,7 +236,7 @@ class PlacementOutcome(msgspec.Struct, frozen=True, eq=False):
         return len(self.kind) / self.cpu_seconds if self.cpu_seconds else 0.0
 
 
-def place(
+def place_pods(
     pods: OpenbPods, nodes: OpenbNodes, policy: str, seed: int, demand: float = DEMAND
 ) -> PlacementOutcome:
     """Run the arrivals of a seed through one policy."""
@@ -244,7 +244,7 @@ def place(
     arrivals = inflate(pods, demand * nodes.gpu_capacity, rng)
     types = pods.types
     naming = np.random.default_rng([seed, NAMING_STREAM]).permutation(len(nodes.cpu))
-    cluster = Cluster(nodes, types, naming)
+    cluster = IdleCluster(nodes, types, naming)
     if policy == "fgd":
         choose: Chooser = FgdChooser(FragmentTables(typical_pods(pods), len(nodes.models)))
     elif policy == "random":
@@ -253,14 +253,14 @@ def place(
         choose = _PLAIN[policy]
     began = time.process_time()
     where, which = np.full(len(arrivals), -1, np.int64), np.full(len(arrivals), -1, np.int64)
-    hopeless: set[int] = set()
+    unplaceable: set[int] = set()
     for index, kind in enumerate(arrivals.tolist()):
-        if kind in hopeless:
+        if kind in unplaceable:
             continue
         room = cluster.feasible(kind)
         if not len(room):
             # pods never leave, so a shape that does not fit now never fits
-            hopeless.add(kind)
+            unplaceable.add(kind)
             continue
         node, device = choose(cluster, types, kind, room)
         cluster.take(kind, node, device)

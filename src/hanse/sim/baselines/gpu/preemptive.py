@@ -8,15 +8,15 @@ counts as a restart); one that finds none waits and keeps its work so far.
 from collections.abc import Callable
 from typing import Final
 
-from hanse.sim.baselines.gpu.node_pool import Ledger, Pool, Rule
-from hanse.sim.baselines.gpu.non_preemptive import outcome, possible_jobs
+from hanse.sim.baselines.gpu.node_pool import NodePool, NodeRule, StretchLedger
+from hanse.sim.baselines.gpu.non_preemptive import make_outcome, possible_jobs
 from hanse.sim.baselines.gpu.workload import GPU, GpuOutcome, GpuSettings, GpuWorkload, Where
 
-FAR: Final = 1 << 62
+NEVER: Final = 1 << 62
 """Time later than any event."""
 
 
-class State:
+class JobProgress:
     """Progress of the jobs; all lists have one entry per job, times in microseconds."""
 
     def __init__(self, workload: GpuWorkload, settings: GpuSettings) -> None:
@@ -47,37 +47,37 @@ class State:
         """Return the microseconds of running until the job enters the next queue."""
         level = self.level(job)
         if level == len(self.limits):
-            return FAR
+            return NEVER
         return -(-(self.limits[level] - self.served[job]) // self.gpus[job])
 
 
-Rank = Callable[[State, int], tuple[int, ...]]
+Rank = Callable[[JobProgress, int], tuple[int, ...]]
 """Rank of a job: smaller is served first; ties go to the earlier job."""
 
 
-def shortest_time(state: State, job: int) -> tuple[int, ...]:
+def shortest_time(state: JobProgress, job: int) -> tuple[int, ...]:
     """Return the SRTF rank: least remaining work."""
     return (state.left[job],)
 
 
-def shortest_service(state: State, job: int) -> tuple[int, ...]:
+def shortest_service(state: JobProgress, job: int) -> tuple[int, ...]:
     """Return the SRSF rank: least remaining work x GPUs."""
     return (state.left[job] * state.gpus[job],)
 
 
-def least_attained(state: State, job: int) -> tuple[int, ...]:
+def least_attained(state: JobProgress, job: int) -> tuple[int, ...]:
     """Return the Tiresias-L rank: the queue of the attained service; in a queue running jobs stay ahead."""
     return (state.level(job), not state.running[job])
 
 
-class Preemptive:
+class PreemptiveRun:
     """One simulation."""
 
     def __init__(self, workload: GpuWorkload, settings: GpuSettings, rank: Rank) -> None:
         self._workload, self._settings, self._rank = workload, settings, rank
-        self._state = State(workload, settings)
-        self._pool = Pool(workload, settings.capacity)
-        self._ledger = Ledger(workload.jobs)
+        self._state = JobProgress(workload, settings)
+        self._pool = NodePool(workload, settings.capacity)
+        self._ledger = StretchLedger(workload.jobs)
         self._shape: list[int] = workload.shapes()[0].tolist()
         self._where: dict[int, Where] = {}
         """Nodes of the running jobs."""
@@ -91,14 +91,14 @@ class Preemptive:
         possible = possible_jobs(self._workload, self._settings)
         arriving, now, passes = 0, 0, 0
         while arriving < len(submit) or self._present:
-            upcoming = submit[arriving] if arriving < len(submit) else FAR
-            after = min(upcoming, self._next(now, falls=falls))
-            assert after < FAR, "a cluster that can hold every job never stands still"
+            upcoming = submit[arriving] if arriving < len(submit) else NEVER
+            after = min(upcoming, self._next_event(now, falls=falls))
+            assert after < NEVER, "a cluster that can hold every job never stands still"
             for job in self._where:
                 self._state.advance(job, after - now)
             now = after
             for job in [job for job in self._where if not self._state.left[job]]:
-                self._ledger.close(job, now, done=True)
+                self._ledger.close(job, now, is_done=True)
                 del self._where[job]
                 self._present.remove(job)
             while arriving < len(submit) and submit[arriving] == now:
@@ -107,11 +107,11 @@ class Preemptive:
                 arriving += 1
             self._fill(now)
             passes += 1
-        return outcome(self._ledger, possible.count(False), self._preemptions, passes)
+        return make_outcome(self._ledger, possible.count(False), self._preemptions, passes)
 
-    def _next(self, now: int, *, falls: bool) -> int:
+    def _next_event(self, now: int, *, falls: bool) -> int:
         """Return the time of the next end or change of queue."""
-        when = FAR
+        when = NEVER
         for job in self._where:
             when = min(when, now + self._state.setup[job] + self._state.left[job])
             if falls:
@@ -127,11 +127,11 @@ class Preemptive:
             held = self._where.get(job)
             if held is not None and pool.retake(job, held):
                 continue
-            where = None if self._shape[job] in failed else pool.place(job, Rule.BEST)
+            where = None if self._shape[job] in failed else pool.place(job, NodeRule.BEST)
             if where is None:
                 failed.add(self._shape[job])
             if held is not None:
-                self._ledger.close(job, now, done=False)
+                self._ledger.close(job, now, is_done=False)
                 del self._where[job]
                 self._preemptions += 1
             state.running[job] = where is not None

@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from hanse.sim.baselines.rigid.engine import NEVER
-from hanse.sim.baselines.rigid.queue_order import Order, Waiting
+from hanse.sim.baselines.rigid.queue_order import RigidOrder, RigidQueue
 from hanse.sim.baselines.rigid.workload import RigidWorkload
 
 STARTED: Final = -1
@@ -75,36 +75,36 @@ class Profile:
 class ConservativePlanner:
     """Planner of conservative backfilling with compression in the waiting order."""
 
-    def __init__(self, workload: RigidWorkload, order: Order, processors: int) -> None:
+    def __init__(self, workload: RigidWorkload, order: RigidOrder, processors: int) -> None:
         self.promise = [-1] * workload.jobs
         self.backfilled = 0
-        self._waiting = Waiting(workload, order)
+        self._waiting = RigidQueue(workload, order)
         self._width: list[int] = workload.processors.tolist()
         # a job of no length still needs a reservation: one microsecond
         self._length: list[int] = [max(length, 1) for length in workload.estimate.tolist()]
         self._place = [STARTED] * workload.jobs
         self._due = [0] * workload.jobs
         self._profile = Profile(processors, int(workload.submit[0]) if workload.jobs else 0)
-        self._early = False
+        self._has_early_end = False
         self._places: list[tuple[int, int]] = []
         """Heap of (reservation, job); an entry whose job has since moved or started is stale."""
 
-    def arrived(self, job: int, now: int) -> None:
+    def on_arrival(self, job: int, now: int) -> None:
         """Add a job to the queue and promise it the earliest reservation."""
         self._compress(now)
         self._reserve(job)
         self.promise[job] = self._place[job]
         self._waiting.add(job)
 
-    def ended(self, job: int, now: int) -> None:
+    def on_end(self, job: int, now: int) -> None:
         """Free the rest of the plan of a job that has ended."""
         self._profile.advance(now)
         due = self._due[job]
         if due > now:
             self._profile.add(now, due, self._width[job])
-            self._early = True
+            self._has_early_end = True
 
-    def wake(self) -> int:
+    def next_wake(self) -> int:
         """Return the next reservation: jobs before it may have ended early without moving it."""
         while self._places and self._place[self._places[0][1]] != self._places[0][0]:
             heappop(self._places)
@@ -114,7 +114,7 @@ class ConservativePlanner:
         """Return the jobs whose reservation has come."""
         del free
         self._compress(now)
-        queue = self._waiting.at(now)
+        queue = self._waiting.jobs_in_order(now)
         chosen = [job for job in queue if self._place[job] <= now]
         assert all(self._place[job] == now for job in chosen), "no reservation is missed"
         if chosen:
@@ -132,10 +132,10 @@ class ConservativePlanner:
     def _compress(self, now: int) -> None:
         """Move every waiting job to its earliest reservation after an early end."""
         self._profile.advance(now)
-        if not self._early:
+        if not self._has_early_end:
             return
-        self._early = False
-        for job in self._waiting.at(now):
+        self._has_early_end = False
+        for job in self._waiting.jobs_in_order(now):
             old = self._place[job]
             if old == now:
                 continue

@@ -23,13 +23,13 @@ class Planner(Protocol):
     """First start promised to each job, -1 for none."""
     backfilled: int
 
-    def arrived(self, job: int, now: int) -> None:
+    def on_arrival(self, job: int, now: int) -> None:
         """Add an arriving job to the queue."""
 
-    def ended(self, job: int, now: int) -> None:
+    def on_end(self, job: int, now: int) -> None:
         """Free the processors of an ended job."""
 
-    def wake(self) -> int:
+    def next_wake(self) -> int:
         """Return the time of the next decision without an arrival or end; NEVER if none is needed."""
 
     def choose(self, now: int, free: int) -> list[int]:
@@ -44,7 +44,7 @@ def run_machine(workload: RigidWorkload, settings: RigidSettings, planner: Plann
     start, free, passes, refused, arriving = [NOT_RUN] * jobs, settings.processors, 0, 0, 0
     ends: list[tuple[int, int]] = []
     while True:
-        now = min(submit[arriving] if arriving < jobs else NEVER, planner.wake())
+        now = min(submit[arriving] if arriving < jobs else NEVER, planner.next_wake())
         if ends and ends[0][0] < now:
             now = ends[0][0]
         if now == NEVER:
@@ -52,10 +52,10 @@ def run_machine(workload: RigidWorkload, settings: RigidSettings, planner: Plann
         while ends and ends[0][0] == now:
             job = heappop(ends)[1]
             free += width[job]
-            planner.ended(job, now)
+            planner.on_end(job, now)
         while arriving < jobs and submit[arriving] == now:
             if width[arriving] <= settings.processors:
-                planner.arrived(arriving, now)
+                planner.on_arrival(arriving, now)
             else:
                 refused += 1
             arriving += 1

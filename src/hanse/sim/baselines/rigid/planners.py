@@ -8,28 +8,28 @@ shadow time or uses only processors that the head will not need then (the *extra
 from bisect import insort
 
 from hanse.sim.baselines.rigid.engine import NEVER
-from hanse.sim.baselines.rigid.queue_order import Order, Waiting
+from hanse.sim.baselines.rigid.queue_order import RigidOrder, RigidQueue
 from hanse.sim.baselines.rigid.workload import RigidWorkload
 
 
 class BlockingPlanner:
     """Planner that starts jobs in the waiting order; the first that does not fit blocks all behind it."""
 
-    def __init__(self, workload: RigidWorkload, order: Order) -> None:
+    def __init__(self, workload: RigidWorkload, order: RigidOrder) -> None:
         self.promise = [-1] * workload.jobs
         self.backfilled = 0
-        self.waiting = Waiting(workload, order)
+        self.waiting = RigidQueue(workload, order)
         self._width: list[int] = workload.processors.tolist()
 
-    def arrived(self, job: int, now: int) -> None:
+    def on_arrival(self, job: int, now: int) -> None:
         """Add an arriving job to the queue."""
         del now
         self.waiting.add(job)
 
-    def ended(self, job: int, now: int) -> None:
+    def on_end(self, job: int, now: int) -> None:
         """Do nothing: running jobs are not kept."""
 
-    def wake(self) -> int:
+    def next_wake(self) -> int:
         """Return NEVER: only arrivals and ends matter."""
         return NEVER
 
@@ -49,7 +49,7 @@ class BlockingPlanner:
 class EasyPlanner:
     """Planner of EASY backfilling: only the head of the queue has a reservation."""
 
-    def __init__(self, workload: RigidWorkload, order: Order) -> None:
+    def __init__(self, workload: RigidWorkload, order: RigidOrder) -> None:
         self.promise = [-1] * workload.jobs
         self.backfilled = 0
         self._blocking = BlockingPlanner(workload, order)
@@ -60,16 +60,16 @@ class EasyPlanner:
         self._running: list[tuple[int, int]] = []
         """Running jobs as (estimated end, job), earliest first."""
 
-    def arrived(self, job: int, now: int) -> None:
+    def on_arrival(self, job: int, now: int) -> None:
         """Add an arriving job to the queue."""
-        self._blocking.arrived(job, now)
+        self._blocking.on_arrival(job, now)
 
-    def ended(self, job: int, now: int) -> None:
+    def on_end(self, job: int, now: int) -> None:
         """Remove a job that ended, by its estimate or before."""
         del now
         self._running.remove((self._due[job], job))
 
-    def wake(self) -> int:
+    def next_wake(self) -> int:
         """Return NEVER: only arrivals and ends matter."""
         return NEVER
 
@@ -90,7 +90,7 @@ class EasyPlanner:
         insort(self._running, (self._due[job], job))
 
     def _backfill(self, now: int, free: int) -> list[int]:
-        queue = self._waiting.at(now)
+        queue = self._waiting.jobs_in_order(now)
         shadow, extra = self._shadow(self._width[queue[0]], free)
         if self.promise[queue[0]] < 0:
             self.promise[queue[0]] = shadow

@@ -17,7 +17,7 @@ from hanse.sim.baselines.rigid.workload import Ints, RigidWorkload
 Ranks = npt.NDArray[np.float64] | Ints
 
 
-class Order(msgspec.Struct, frozen=True):
+class RigidOrder(msgspec.Struct, frozen=True):
     """Order of waiting jobs: lower rank is served first. Exactly one of the two functions is given."""
 
     fixed: Callable[[RigidWorkload], Ranks] | None = None
@@ -58,22 +58,22 @@ def _expansion(workload: RigidWorkload, now: int, jobs: Ints) -> Ranks:
     return -(now - workload.submit[jobs] + request) / request
 
 
-ORDERS: Final[dict[str, Order]] = {
-    "fcfs": Order(fixed=_arrival),
-    "shortest": Order(fixed=_request),
-    "longest": Order(fixed=_longest),
-    "narrowest": Order(fixed=_narrow),
-    "smallest-area": Order(fixed=_area),
-    "wfp3": Order(ageing=_wfp3),
-    "expansion": Order(ageing=_expansion),
+ORDERS: Final[dict[str, RigidOrder]] = {
+    "fcfs": RigidOrder(fixed=_arrival),
+    "shortest": RigidOrder(fixed=_request),
+    "longest": RigidOrder(fixed=_longest),
+    "narrowest": RigidOrder(fixed=_narrow),
+    "smallest-area": RigidOrder(fixed=_area),
+    "wfp3": RigidOrder(ageing=_wfp3),
+    "expansion": RigidOrder(ageing=_expansion),
 }
 """Built-in waiting orders by name; a planner takes any other ``RigidOrder`` too."""
 
 
-class Waiting:
+class RigidQueue:
     """Queue of waiting jobs: ``jobs_in_order(now)`` returns them in the order of service."""
 
-    def __init__(self, workload: RigidWorkload, order: Order) -> None:
+    def __init__(self, workload: RigidWorkload, order: RigidOrder) -> None:
         assert (order.fixed is None) != (order.ageing is None), "an order is either fixed or ageing"
         self._workload = workload
         self._ageing = order.ageing
@@ -91,7 +91,7 @@ class Waiting:
         else:
             insort(self._queue, (self._rank[job], job))
 
-    def at(self, now: int) -> list[int]:
+    def jobs_in_order(self, now: int) -> list[int]:
         """Return all waiting jobs in the order of service."""
         if self._ageing is None:
             return [job for _, job in self._queue]
@@ -103,7 +103,7 @@ class Waiting:
 
     def head(self, now: int) -> int:
         """Return the first job; the queue must not be empty."""
-        return self._queue[0][1] if self._ageing is None else self.at(now)[0]
+        return self._queue[0][1] if self._ageing is None else self.jobs_in_order(now)[0]
 
     def drop(self, jobs: list[int]) -> None:
         """Remove these jobs."""

@@ -23,10 +23,10 @@ from hanse.sim.baselines.gpu.muri import (
     muri_srsf,
     muri_srtf,
     muri_tiresias,
-    plain_workload,
+    without_quirks,
 )
 from hanse.sim.baselines.gpu.openb import openb_nodes, openb_pods
-from hanse.sim.baselines.gpu.placement import place
+from hanse.sim.baselines.gpu.placement import place_pods
 from hanse.sim.baselines.gpu.schedulers import GPU_SCHEDULERS
 from hanse.sim.baselines.rigid.schedulers import RIGID_SCHEDULERS
 from hanse.sim.baselines.rigid.workload import (
@@ -44,7 +44,7 @@ CQSIM_JOBS_PER_SECOND: Final = 1_110
 FGD_TOOL_PODS_PER_SECOND: Final = 8.4
 
 
-class Row(msgspec.Struct, frozen=True):
+class FigureRow(msgspec.Struct, frozen=True):
     """One figure: the published one and ours."""
 
     what: str
@@ -161,14 +161,14 @@ MURI_POLICIES: Final[dict[str, Callable[[list[MuriJob]], MuriOutcome]]] = {
 }
 
 
-def rigid_rows(traces: Path) -> list[Row]:
+def rigid_rows(traces: Path) -> list[FigureRow]:
     """Return the figures of batch logs."""
-    rows: list[Row] = []
+    rows: list[FigureRow] = []
     for case in RIGID_CASES:
         found = rigid_figures(traces, case)
         for key, published in case.published.items():
             what = f"{case.trace} {case.policy}: {NAMES[key]}"
-            rows.append(Row(what, case.note, published, float(getattr(found, key))))
+            rows.append(FigureRow(what, case.note, published, float(getattr(found, key))))
     return rows
 
 
@@ -179,31 +179,33 @@ def rigid_figures(traces: Path, case: RigidCase) -> RigidFigures:
     return figures(workload, outcome, case.processors)
 
 
-def placement_rows(traces: Path, seeds: int) -> tuple[list[Row], dict[str, float]]:
+def placement_rows(traces: Path, seeds: int) -> tuple[list[FigureRow], dict[str, float]]:
     """Return the figures of the FGD study, and pods per CPU-second by policy."""
     nodes = openb_nodes(read_nodes(traces / "openb" / "openb_node_list_gpu_node.csv"))
-    rows: list[Row] = []
+    rows: list[FigureRow] = []
     speed: dict[str, float] = {}
     for name, policies in PLACEMENT_CASES.items():
         pods = openb_pods(load(traces / "openb" / f"openb_pod_list_{name}.csv.gz"), nodes)
         for policy, published in policies.items():
-            runs = [place(pods, nodes, policy, FIRST_SEED + seed) for seed in range(seeds)]
+            runs = [place_pods(pods, nodes, policy, FIRST_SEED + seed) for seed in range(seeds)]
             share = np.asarray([100 * run.allocated for run in runs])
             spread = f"{seeds} seeds, {share.min():.2f} to {share.max():.2f}"
-            rows.append(Row(f"openb {name} {policy}", spread, published, float(share.mean()), points=True))
+            rows.append(
+                FigureRow(f"openb {name} {policy}", spread, published, float(share.mean()), points=True)
+            )
             if name == "default":
                 speed[policy] = float(np.mean([run.pods_per_cpu_second for run in runs]))
     return rows, speed
 
 
-def muri_rows(traces: Path) -> tuple[list[Row], list[Row]]:
+def muri_rows(traces: Path) -> tuple[list[FigureRow], list[FigureRow]]:
     """Return the figures of the Muri study with its quirks, and of the other schedulers on the same jobs."""
-    exact: list[Row] = []
-    plain: list[Row] = []
+    exact: list[FigureRow] = []
+    plain: list[FigureRow] = []
     settings = gpu.GpuSettings(gpu.equal_nodes(8, 0, 0, 8_000))
     for name, policies in MURI_CASES.items():
         jobs = muri_jobs(load(traces / "muri" / f"{name}.csv"))
-        workload = plain_workload(jobs)
+        workload = without_quirks(jobs)
         for policy, (mean, makespan, late) in policies.items():
             outcome = MURI_POLICIES[policy](jobs)
             completion = np.sort(outcome.completion(jobs))
@@ -218,8 +220,8 @@ def muri_rows(traces: Path) -> tuple[list[Row], list[Row]]:
                 without,
                 strict=True,
             ):
-                exact.append(Row(f"{name} {policy}: {label}", "quirks", published, value))
-                plain.append(Row(f"{name} {policy}: {label}", "no overheads", published, other))
+                exact.append(FigureRow(f"{name} {policy}: {label}", "quirks", published, value))
+                plain.append(FigureRow(f"{name} {policy}: {label}", "no overheads", published, other))
     return exact, plain
 
 
@@ -239,7 +241,7 @@ def speed_lines(traces: Path, placing: dict[str, float]) -> list[str]:
     return lines
 
 
-def table(rows: list[Row]) -> list[str]:
+def format_table(rows: list[FigureRow]) -> list[str]:
     """Return the rows as Markdown."""
     lines = ["| what | rule | published | ours | deviation |", "|---|---|---:|---:|---:|"]
     lines += [f"| {r.what} | {r.rule} | {r.published:,.2f} | {r.ours:,.2f} | {r.deviation()} |" for r in rows]
@@ -288,13 +290,20 @@ CPU time of one process in the run that made this page; reading the trace is not
 """
 
 
-def document(traces: Path, seeds: int) -> str:
+def make_document(traces: Path, seeds: int) -> str:
     """Return the whole page."""
     batch = rigid_rows(traces)
     placed, speed = placement_rows(traces, seeds)
     exact, plain = muri_rows(traces)
-    parts = [HEAD, *table(batch), PLACEMENT_HEAD, *table(placed), MURI_HEAD, *table(exact)]
-    parts += [PLAIN_HEAD, *table(plain), SPEED_HEAD, *speed_lines(traces, speed), ""]
+    parts = [
+        HEAD,
+        *format_table(batch),
+        PLACEMENT_HEAD,
+        *format_table(placed),
+        MURI_HEAD,
+        *format_table(exact),
+    ]
+    parts += [PLAIN_HEAD, *format_table(plain), SPEED_HEAD, *speed_lines(traces, speed), ""]
     return "\n".join(parts)
 
 
@@ -310,7 +319,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"no traces at {chosen.traces}; give --traces or set HANSE_TRACES\n")
         return 2
     chosen.output.parent.mkdir(parents=True, exist_ok=True)
-    chosen.output.write_text(document(chosen.traces, chosen.seeds), encoding="utf-8")
+    chosen.output.write_text(make_document(chosen.traces, chosen.seeds), encoding="utf-8")
     sys.stdout.write(f"wrote {chosen.output}\n")
     return 0
 

@@ -97,14 +97,14 @@ def rigid_workload(
     held = np.flatnonzero(processors > 0)
     order = held[np.argsort(submit[held], kind="stable")]
     run, request = run[order], request[order]
-    asked = np.where(request > 0, request, run)
+    requested = np.where(request > 0, request, run)
     if kill == "kill":
-        run = np.minimum(run, asked)
+        run = np.minimum(run, requested)
     return RigidWorkload(
         submit=submit[order],
         run=run,
-        request=asked,
-        estimate=np.maximum(asked, run),
+        request=requested,
+        estimate=np.maximum(requested, run),
         processors=processors[order],
         dropped=len(processors) - len(held),
     )

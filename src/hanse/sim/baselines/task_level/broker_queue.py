@@ -5,7 +5,7 @@ from heapq import heappop, heappush
 from itertools import pairwise
 
 from hanse.sim.baselines.task_level.job_ranks import static_rank
-from hanse.sim.replay.records import Settings, Workload
+from hanse.sim.replay.records import ReplaySettings, ReplayWorkload
 
 
 class TaskQueue:
@@ -17,7 +17,7 @@ class TaskQueue:
     The heap holds at most one entry per push and per change, so it is bounded by twice the number of tasks.
     """
 
-    def __init__(self, workload: Workload, keys: list[int]) -> None:
+    def __init__(self, workload: ReplayWorkload, keys: list[int]) -> None:
         self.bits = max(1, workload.jobs.bit_length())
         self.mask = (1 << self.bits) - 1
         self.keys = keys
@@ -45,7 +45,7 @@ class TaskQueue:
             self.count += 1
             waiting.appendleft(task)
 
-    def changed(self, job: int) -> None:
+    def on_key_lowered(self, job: int) -> None:
         """Update the heap after a decrease of a job's key."""
         if job in self.tasks:
             heappush(self.heap, self.keys[job] << self.bits | job)
@@ -66,7 +66,7 @@ class TaskQueue:
         return task
 
 
-def keys_for(workload: Workload, settings: Settings) -> tuple[list[int], bool]:
+def job_keys(workload: ReplayWorkload, settings: ReplaySettings) -> tuple[list[int], bool]:
     """Return the key of every job under the order of the settings, and True if each end of a task lowers it
     by one."""
     if settings.order == "fewest-remaining":

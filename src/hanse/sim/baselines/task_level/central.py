@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from hanse.sim.baselines.task_level.job_ranks import static_rank
-from hanse.sim.replay.records import Outcome, Progress, Settings, Workload, outcome_of
+from hanse.sim.replay.records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload, make_outcome
 
 FLOOR_MESSAGES: Final = 3
 """Messages between a job's arrival and its start, or the report of its end, when there is room."""
@@ -33,7 +33,7 @@ JOBS_PER_REPORT: Final = 256
 class _Queue:
     """Queue for a set of nodes. An end is one integer, ``time << 20 | node``: it sorts without a tuple."""
 
-    def __init__(self, workload: Workload, nodes: range, turnaround: int) -> None:
+    def __init__(self, workload: ReplayWorkload, nodes: range, turnaround: int) -> None:
         self.workload = workload
         self.free = list(reversed(nodes))
         self.turnaround = turnaround
@@ -65,7 +65,7 @@ class _Queue:
 class _Static(_Queue):
     """Queue of jobs ordered by a rank that never changes."""
 
-    def __init__(self, workload: Workload, nodes: range, turnaround: int, rank: list[int]) -> None:
+    def __init__(self, workload: ReplayWorkload, nodes: range, turnaround: int, rank: list[int]) -> None:
         super().__init__(workload, nodes, turnaround)
         self.rank = rank
         self.job_at = [0] * len(rank)
@@ -113,7 +113,7 @@ class _FewestRemaining(_Queue):
     its older ones, and those reach the top only when all its tasks have started: then they are dropped.
     """
 
-    def __init__(self, workload: Workload, nodes: range, turnaround: int) -> None:
+    def __init__(self, workload: ReplayWorkload, nodes: range, turnaround: int) -> None:
         super().__init__(workload, nodes, turnaround)
         self.bits = max(1, workload.jobs.bit_length())
         self.remaining = [past - first for first, past in zip(self.next_task, self.past, strict=True)]
@@ -165,46 +165,52 @@ class _FewestRemaining(_Queue):
 
 
 def _queue(
-    workload: Workload, settings: Settings, nodes: range, turnaround: int
+    workload: ReplayWorkload, settings: ReplaySettings, nodes: range, turnaround: int
 ) -> _Static | _FewestRemaining:
     if settings.order == "fewest-remaining":
         return _FewestRemaining(workload, nodes, turnaround)
     return _Static(workload, nodes, turnaround, static_rank(workload, settings))
 
 
-def central(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
+def central(
+    workload: ReplayWorkload, settings: ReplaySettings, progress: Progress | None = None
+) -> ReplayOutcome:
     """Run the oracle: all nodes behind one queue."""
     turnaround = TASK_MESSAGES * settings.delay_us
     queue = _queue(workload, settings, range(settings.nodes), turnaround)
-    return _with_messages(_play(workload, [queue], FLOOR_MESSAGES * settings.delay_us, 0, progress))
+    return _count_messages(_play(workload, [queue], FLOOR_MESSAGES * settings.delay_us, 0, progress))
 
 
-def ideal(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
+def ideal(
+    workload: ReplayWorkload, settings: ReplaySettings, progress: Progress | None = None
+) -> ReplayOutcome:
     """Run the oracle without messages, except for the minimum."""
     queue = _queue(workload, settings, range(settings.nodes), 0)
     return _play(workload, [queue], FLOOR_MESSAGES * settings.delay_us, 0, progress)
 
 
-def independent(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
+def independent(
+    workload: ReplayWorkload, settings: ReplaySettings, progress: Progress | None = None
+) -> ReplayOutcome:
     """Run one queue per broker on its own share of the nodes; jobs are dealt round robin, brokers exchange
     nothing."""
     brokers, nodes, delay = settings.brokers, settings.nodes, settings.delay_us
     shares = [range(nodes * broker // brokers, nodes * (broker + 1) // brokers) for broker in range(brokers)]
     queues = [_queue(workload, settings, share, TASK_MESSAGES * delay) for share in shares]
-    return _with_messages(_play(workload, queues, 2 * delay, delay, progress))
+    return _count_messages(_play(workload, queues, 2 * delay, delay, progress))
 
 
-def _with_messages(ran: Outcome) -> Outcome:
+def _count_messages(ran: ReplayOutcome) -> ReplayOutcome:
     return msgspec.structs.replace(ran, messages=TASK_MESSAGES * int((ran.start >= 0).sum()))
 
 
 def _play(
-    workload: Workload,
+    workload: ReplayWorkload,
     queues: list[_Static] | list[_FewestRemaining] | list[_Static | _FewestRemaining],
     floor: int,
     notice: int,
     progress: Progress | None,
-) -> Outcome:
+) -> ReplayOutcome:
     """Deal the jobs round robin; a queue is advanced only when it gets a job, and at the end."""
     start = [-1] * workload.tasks
     place = [-1] * workload.tasks
@@ -226,6 +232,6 @@ def _play(
             # late enough for every waiting task to start: the latest end, repeatedly
             queue.advance(max(queue.ends) >> NODE_BITS, start, place)
             stopped = progress is not None and not progress(sum(each.begun for each in queues))
-    ran = outcome_of(workload, start, place, notice, sum(queue.begun for queue in queues))
+    ran = make_outcome(workload, start, place, notice, sum(queue.begun for queue in queues))
     assert ran.complete or stopped, "a task never started"
     return msgspec.structs.replace(ran, decision_ns=decision_ns)

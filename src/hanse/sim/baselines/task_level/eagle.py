@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from hanse.sim.baselines.task_level.long_short_split import Split
-from hanse.sim.replay.records import Outcome, Progress, Settings, Workload
+from hanse.sim.baselines.task_level.long_short_split import LongShortSplit
+from hanse.sim.replay.records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 PROBES_PER_TASK: Final = 2
 PROBES_MIN: Final = 20
@@ -31,30 +31,30 @@ Probe = list[int]
 """Job, and the estimates by which the probe has been overtaken; changed in place."""
 
 
-class _Map:
+class _LongWorkMap:
     """Map of the nodes with long work when a long job was placed; the list of the others is made on first
     use."""
 
     def __init__(self, number: int, work: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> None:
         self.number = number
         """Number of the map; later maps have larger ones."""
-        self.without = work == 0
+        self.is_without_long = work == 0
         self.nodes: list[int] | None = None
 
-    def free_of_long(self) -> list[int]:
+    def nodes_without_long(self) -> list[int]:
         """Return the nodes without long work."""
         if self.nodes is None:
-            self.nodes = np.flatnonzero(self.without).tolist()
+            self.nodes = np.flatnonzero(self.is_without_long).tolist()
         return self.nodes
 
 
-class _Eagle(Split):
-    def __init__(self, workload: Workload, settings: Settings) -> None:
+class _Eagle(LongShortSplit):
+    def __init__(self, workload: ReplayWorkload, settings: ReplaySettings) -> None:
         super().__init__(workload, settings)
         self.waiting: list[list[Probe]] = [[] for _ in range(settings.nodes)]
-        self.maps: list[_Map | None] = [None] * settings.nodes
-        self.placed = 0
-        self.left = [past - first for first, past in zip(self.next_task, self.past, strict=True)]
+        self.maps: list[_LongWorkMap | None] = [None] * settings.nodes
+        self.placed_long_jobs = 0
+        self.unlaunched = [past - first for first, past in zip(self.next_task, self.past, strict=True)]
         """Tasks not yet launched, as the nodes know it: a round trip late."""
         self.least_estimate = min(workload.estimate, default=0)
 
@@ -64,14 +64,19 @@ class _Eagle(Split):
             probes = max(PROBES_MIN, PROBES_PER_TASK * (self.past[job] - self.next_task[job]))
             chosen = self.random.choices(self.all_nodes, k=probes)
             self.messages += probes
-            self.at(now + self.delay, self.probed, job, (1, chosen))
+            self.call_at(now + self.delay, self.on_probes, job, (1, chosen))
             return
         chosen = self.place_long(now, job)
-        self.placed += 1
+        self.placed_long_jobs += 1
         self.messages += len(chosen)
-        self.at(now + self.delay, self.long_probed, job, (_Map(self.placed, self.work), chosen))
+        self.call_at(
+            now + self.delay,
+            self.on_long_probes,
+            job,
+            (_LongWorkMap(self.placed_long_jobs, self.work), chosen),
+        )
 
-    def long_probed(self, now: int, job: int, probe: tuple[_Map, list[int]]) -> None:
+    def on_long_probes(self, now: int, job: int, probe: tuple[_LongWorkMap, list[int]]) -> None:
         """Handle the arrival of long probes, with the map, at their nodes."""
         marks, nodes = probe
         for node in nodes:
@@ -79,11 +84,11 @@ class _Eagle(Split):
             self.long_queued[node] += 1
             self.enqueue(now, node, job)
 
-    def probed(self, now: int, job: int, probe: tuple[int, list[int]]) -> None:
+    def on_probes(self, now: int, job: int, probe: tuple[int, list[int]]) -> None:
         """Handle the arrival of short probes; rejected ones are sent again, two messages later."""
         turn, nodes = probe
         turned_away = 0
-        freshest: _Map | None = None
+        freshest: _LongWorkMap | None = None
         for node in nodes:
             marks = self.maps[node]
             if marks is not None and (freshest is None or marks.number > freshest.number):
@@ -96,12 +101,12 @@ class _Eagle(Split):
             self.rejects += turned_away
             self.messages += 2 * turned_away
             again = self.random.choices(self.candidates(turn, freshest), k=turned_away)
-            self.at(now + self.round_trip, self.probed, job, (turn + 1, again))
+            self.call_at(now + self.round_trip, self.on_probes, job, (turn + 1, again))
 
-    def candidates(self, turn: int, freshest: _Map | None) -> list[int] | range:
+    def candidates(self, turn: int, freshest: _LongWorkMap | None) -> list[int] | range:
         """Return the nodes to probe after round ``turn``."""
-        if turn < ROUNDS and freshest is not None and freshest.free_of_long():
-            return freshest.free_of_long()
+        if turn < ROUNDS and freshest is not None and freshest.nodes_without_long():
+            return freshest.nodes_without_long()
         return range(self.first_long_node) if self.first_long_node else self.all_nodes
 
     def enqueue(self, now: int, node: int, job: int) -> None:
@@ -109,9 +114,9 @@ class _Eagle(Split):
         self.waiting[node].append([job, 0])
         if self.idle[node]:
             self.idle[node] = False
-            self.freed(now, node, None)
+            self.on_node_free(now, node, None)
 
-    def freed(self, now: int, node: int, _: Any) -> None:
+    def on_node_free(self, now: int, node: int, _: Any) -> None:
         """Serve the best probe, or become idle."""
         queue = self.waiting[node]
         place = self.choose(node)
@@ -125,18 +130,18 @@ class _Eagle(Split):
         if not self.short[job]:
             self.long_queued[node] -= 1
         elif got:
-            self.send(now, self.launched, job)
+            self.send(now, self.on_task_launched, job)
             estimate = self.workload.estimate[job]
             for overtaken in queue[:place]:
                 overtaken[1] += estimate
 
-    def launched(self, _now: int, job: int, _: Any) -> None:
+    def on_task_launched(self, _now: int, job: int, _: Any) -> None:
         """Record at the nodes that a task of a job has been launched."""
-        self.left[job] -= 1
+        self.unlaunched[job] -= 1
 
     def choose(self, node: int) -> int:
         """Return the position of the probe to serve; -1 = none. Probes of launched jobs vanish."""
-        left, short, estimates = self.left, self.short, self.workload.estimate
+        left, short, estimates = self.unlaunched, self.short, self.workload.estimate
         queue = self.waiting[node]
         best, least, slack = -1, 1 << 62, 1 << 62
         place = 0
@@ -159,6 +164,8 @@ class _Eagle(Split):
         return best
 
 
-def eagle(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
+def eagle(
+    workload: ReplayWorkload, settings: ReplaySettings, progress: Progress | None = None
+) -> ReplayOutcome:
     """Run Eagle."""
     return _Eagle(workload, settings).run(progress)

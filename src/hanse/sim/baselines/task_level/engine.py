@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hanse.sim.replay.records import Outcome, Progress, Settings, Workload, outcome_of
+from hanse.sim.replay.records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload, make_outcome
 
 EVENTS_PER_REPORT: Final = 20_000
 """Events between two calls of the progress function."""
@@ -33,7 +33,7 @@ class Engine:
     notice_messages = 0
     """One-way delays between a task's end and the moment its job counts as ended."""
 
-    def __init__(self, workload: Workload, settings: Settings) -> None:
+    def __init__(self, workload: ReplayWorkload, settings: ReplaySettings) -> None:
         self.workload = workload
         self.settings = settings
         self.delay = settings.delay_us
@@ -50,7 +50,7 @@ class Engine:
         self.heartbeats = 0
         self.decision_ns: list[int] = []
 
-    def at(self, time: int, handler: Handler, first: Any = None, second: Any = None) -> None:
+    def call_at(self, time: int, handler: Handler, first: Any = None, second: Any = None) -> None:
         """Call ``handler(time, first, second)`` at ``time``."""
         self.sequence += 1
         heappush(self.heap, (time, self.sequence, handler, first, second))
@@ -64,18 +64,18 @@ class Engine:
         """Handle a job's arrival at its scheduler."""
         raise NotImplementedError
 
-    def _arrival(self, now: int, job: int, _: Any) -> None:
+    def _on_arrival(self, now: int, job: int, _: Any) -> None:
         """Time the decision and queue the next arrival, so that the heap never holds more than one."""
         if job + 1 < self.workload.jobs:
-            self.at(self.workload.arrival[job + 1], self._arrival, job + 1)
+            self.call_at(self.workload.arrival[job + 1], self._on_arrival, job + 1)
         began = perf_counter_ns()
         self.arrive(now, job)
         self.decision_ns.append(perf_counter_ns() - began)
 
-    def run(self, progress: Progress | None = None) -> Outcome:
+    def run(self, progress: Progress | None = None) -> ReplayOutcome:
         """Run the whole workload; stop early if ``progress`` asks for it."""
         if self.workload.jobs:
-            self.at(self.workload.arrival[0], self._arrival, 0)
+            self.call_at(self.workload.arrival[0], self._on_arrival, 0)
         heap, lane = self.heap, self.lane
         while heap or lane:
             for _ in range(EVENTS_PER_REPORT):
@@ -90,8 +90,10 @@ class Engine:
                 break
         return self._outcome()
 
-    def _outcome(self) -> Outcome:
-        ran = outcome_of(self.workload, self.start, self.node, self.delay * self.notice_messages, self.begun)
+    def _outcome(self) -> ReplayOutcome:
+        ran = make_outcome(
+            self.workload, self.start, self.node, self.delay * self.notice_messages, self.begun
+        )
         assert ran.complete or self.heap or self.lane, "events ran out before every task had started"
         return msgspec.structs.replace(
             ran,

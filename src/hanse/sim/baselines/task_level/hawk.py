@@ -13,8 +13,8 @@ replies out.
 from collections import deque
 from typing import Any, Final
 
-from hanse.sim.baselines.task_level.long_short_split import Split
-from hanse.sim.replay.records import Outcome, Progress, Settings, Workload
+from hanse.sim.baselines.task_level.long_short_split import LongShortSplit
+from hanse.sim.replay.records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 PROBES_PER_TASK: Final = 2
 STEAL_ATTEMPTS: Final = 10
@@ -22,8 +22,8 @@ STEAL_MAX: Final = 10_000
 """Probes taken from one node at once."""
 
 
-class _Hawk(Split):
-    def __init__(self, workload: Workload, settings: Settings) -> None:
+class _Hawk(LongShortSplit):
+    def __init__(self, workload: ReplayWorkload, settings: ReplaySettings) -> None:
         super().__init__(workload, settings)
         self.waiting: list[deque[int]] = [deque() for _ in range(settings.nodes)]
 
@@ -35,9 +35,9 @@ class _Hawk(Split):
         else:
             chosen = self.place_long(now, job)
         self.messages += len(chosen)
-        self.at(now + self.delay, self.probed, job, chosen)
+        self.call_at(now + self.delay, self.on_probes, job, chosen)
 
-    def probed(self, now: int, job: int, nodes: list[int]) -> None:
+    def on_probes(self, now: int, job: int, nodes: list[int]) -> None:
         """Handle the arrival of a job's probes at their nodes."""
         idle, waiting = self.idle, self.waiting
         long = not self.short[job]
@@ -49,7 +49,7 @@ class _Hawk(Split):
                 self.long_queued[node] += long
                 waiting[node].append(job)
 
-    def freed(self, now: int, node: int, _: Any) -> None:
+    def on_node_free(self, now: int, node: int, _: Any) -> None:
         """Serve the oldest probe, or steal."""
         queue = self.waiting[node]
         if queue:
@@ -69,12 +69,12 @@ class _Hawk(Split):
             victim = low + int(draw() * width)
             self.messages += 1
             if self.waiting[victim] and (self.runs_long[victim] or self.long_queued[victim]):
-                stolen = self.give(victim)
+                stolen = self.take_short_probes(victim)
                 if stolen:
-                    self.at(now + attempt * self.round_trip, self.got, thief, stolen)
+                    self.call_at(now + attempt * self.round_trip, self.on_stolen_probes, thief, stolen)
                     return
 
-    def give(self, victim: int) -> list[int]:
+    def take_short_probes(self, victim: int) -> list[int]:
         """Remove and return the first run of short probes behind a long task from a node's queue."""
         queue, short = list(self.waiting[victim]), self.short
         first = 0
@@ -90,14 +90,16 @@ class _Hawk(Split):
             self.waiting[victim] = deque(queue[:first] + queue[past:])
         return queue[first:past]
 
-    def got(self, now: int, thief: int, jobs: list[int]) -> None:
+    def on_stolen_probes(self, now: int, thief: int, jobs: list[int]) -> None:
         """Handle the arrival of stolen probes."""
         self.waiting[thief].extend(jobs)
         if self.idle[thief]:
             self.idle[thief] = False
-            self.freed(now, thief, None)
+            self.on_node_free(now, thief, None)
 
 
-def hawk(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
+def hawk(
+    workload: ReplayWorkload, settings: ReplaySettings, progress: Progress | None = None
+) -> ReplayOutcome:
     """Run Hawk."""
     return _Hawk(workload, settings).run(progress)

@@ -1,15 +1,15 @@
 """Queue orders as ranks: the position of every job in an order that does not change while the jobs wait."""
 
-from hanse.sim.replay.records import Settings, Workload
+from hanse.sim.replay.records import ReplaySettings, ReplayWorkload
 
 
-def is_short(workload: Workload, settings: Settings) -> list[bool]:
+def is_short(workload: ReplayWorkload, settings: ReplaySettings) -> list[bool]:
     """Return per job whether its mean task is shorter than the cut-off."""
     cutoff = settings.short_cutoff_us
     return [estimate < cutoff for estimate in workload.estimate]
 
 
-def static_rank(workload: Workload, settings: Settings) -> list[int]:
+def static_rank(workload: ReplayWorkload, settings: ReplaySettings) -> list[int]:
     """Return the position of each job under ``fifo``, ``short-first`` or ``priority``; ties by arrival, then
     by position in the trace."""
     jobs = range(workload.jobs)

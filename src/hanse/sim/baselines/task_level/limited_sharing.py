@@ -17,15 +17,15 @@ broker, tasks sent together one. A job ends when its broker hears of its last ta
 from heapq import heappush
 from typing import Any
 
-from hanse.sim.baselines.task_level.broker_queue import TaskQueue, keys_for
+from hanse.sim.baselines.task_level.broker_queue import TaskQueue, job_keys
 from hanse.sim.baselines.task_level.engine import Engine
-from hanse.sim.replay.records import Outcome, Progress, Settings, Workload
+from hanse.sim.replay.records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 
-class _Shared(Engine):
+class _LimitedSharing(Engine):
     notice_messages = 1
 
-    def __init__(self, workload: Workload, settings: Settings) -> None:
+    def __init__(self, workload: ReplayWorkload, settings: ReplaySettings) -> None:
         super().__init__(workload, settings)
         brokers, nodes = settings.brokers, settings.nodes
         self.brokers = brokers
@@ -33,16 +33,16 @@ class _Shared(Engine):
             list(reversed(range(nodes * broker // brokers, nodes * (broker + 1) // brokers)))
             for broker in range(brokers)
         ]
-        keys, self.rekey = keys_for(workload, settings)
+        keys, self.follows_progress = job_keys(workload, settings)
         self.queues = [TaskQueue(workload, keys.copy()) for _ in range(brokers)]
-        self.believed = [[len(idle) for idle in self.idle] for _ in range(brokers)]
+        self.believed_free = [[len(idle) for idle in self.idle] for _ in range(brokers)]
         """Per broker: the last number from each other broker, less the tasks sent there since."""
         self.job_of = [0] * workload.tasks
         for job in range(workload.jobs):
             for task in range(workload.offset[job], workload.offset[job + 1]):
                 self.job_of[task] = job
         if brokers > 1:
-            self.at(settings.gossip_us, self.gossip)
+            self.call_at(settings.gossip_us, self.on_gossip_timer)
 
     def arrive(self, now: int, job: int) -> None:
         """Run the tasks that fit, send those that fit elsewhere, queue the rest."""
@@ -51,11 +51,11 @@ class _Shared(Engine):
         for task in range(self.workload.offset[job], self.workload.offset[job + 1]):
             queue.push(job, task)
         self.serve(now, broker)
-        believed = self.believed[broker]
+        believed = self.believed_free[broker]
         while queue.count:
             other = max(
-                (each for each in range(self.brokers) if each != broker),
-                key=lambda each: (believed[each], -each),
+                (peer for peer in range(self.brokers) if peer != broker),
+                key=lambda peer: (believed[peer], -peer),
                 default=-1,
             )
             if other < 0 or believed[other] <= 0:
@@ -75,12 +75,12 @@ class _Shared(Engine):
                 kept.append(task)
         for task in kept:
             queue.push(self.job_of[task], task)
-        self.believed[broker][other] -= len(sent) if sent else most
+        self.believed_free[broker][other] -= len(sent) if sent else most
         if sent:
             self.messages += 1
-            self.send(now, self.forwarded, other, sent)
+            self.send(now, self.on_forwarded_tasks, other, sent)
 
-    def forwarded(self, now: int, broker: int, tasks: list[tuple[int, int]]) -> None:
+    def on_forwarded_tasks(self, now: int, broker: int, tasks: list[tuple[int, int]]) -> None:
         """Handle tasks from another broker."""
         queue = self.queues[broker]
         for task, key in tasks:
@@ -88,7 +88,7 @@ class _Shared(Engine):
             queue.push(job, task)
             if key < queue.keys[job]:
                 queue.keys[job] = key
-                queue.changed(job)
+                queue.on_key_lowered(job)
         self.serve(now, broker)
 
     def serve(self, now: int, broker: int) -> None:
@@ -102,40 +102,42 @@ class _Shared(Engine):
             self.begun += 1
             self.messages += 3
             self.sequence += 1
-            told = began + self.workload.duration[task] + self.delay
-            heappush(self.heap, (told, self.sequence, self.ended, broker, (task, node)))
+            ended_at = began + self.workload.duration[task] + self.delay
+            heappush(self.heap, (ended_at, self.sequence, self.on_task_end, broker, (task, node)))
 
-    def ended(self, now: int, broker: int, ran: tuple[int, int]) -> None:
+    def on_task_end(self, now: int, broker: int, ran: tuple[int, int]) -> None:
         """Handle a task's end at the owner of its node, and at its job's broker if that is another one."""
         task, node = ran
         job = self.job_of[task]
         home = job % self.brokers
         self.messages += home != broker
-        if self.rekey:
+        if self.follows_progress:
             self.queues[home].keys[job] -= 1
-            self.queues[home].changed(job)
+            self.queues[home].on_key_lowered(job)
         self.idle[broker].append(node)
         self.serve(now, broker)
 
-    def gossip(self, now: int, _first: Any, _second: Any) -> None:
+    def on_gossip_timer(self, now: int, _first: Any, _second: Any) -> None:
         """Send every broker's number to all others; gossip ends with the last start."""
         for broker in range(self.brokers):
             number = len(self.idle[broker]) - self.queues[broker].count
             self.heartbeats += self.brokers - 1
-            self.send(now, self.heard, broker, number)
+            self.send(now, self.on_gossip, broker, number)
         if self.begun < self.workload.tasks:
-            self.at(now + self.settings.gossip_us, self.gossip)
+            self.call_at(now + self.settings.gossip_us, self.on_gossip_timer)
 
-    def heard(self, now: int, teller: int, number: int) -> None:
+    def on_gossip(self, now: int, source: int, number: int) -> None:
         """Handle gossip at all other brokers."""
         part = -(-number // (self.brokers - 1))
         for broker in range(self.brokers):
-            if broker != teller:
-                self.believed[broker][teller] = number
+            if broker != source:
+                self.believed_free[broker][source] = number
                 if part > 0 and self.queues[broker].count:
-                    self.forward(now, broker, teller, part)
+                    self.forward(now, broker, source, part)
 
 
-def shared(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
+def shared(
+    workload: ReplayWorkload, settings: ReplaySettings, progress: Progress | None = None
+) -> ReplayOutcome:
     """Run limited sharing."""
-    return _Shared(workload, settings).run(progress)
+    return _LimitedSharing(workload, settings).run(progress)

@@ -16,15 +16,15 @@ import numpy as np
 
 from hanse.sim.baselines.task_level.engine import Engine
 from hanse.sim.baselines.task_level.job_ranks import is_short
-from hanse.sim.replay.records import Settings, Workload
+from hanse.sim.replay.records import ReplaySettings, ReplayWorkload
 
 
-class Split(Engine):
+class LongShortSplit(Engine):
     """Node states, the central queue and the launch of a task; Hawk and Eagle add queues and probing."""
 
     lane_messages = 2
 
-    def __init__(self, workload: Workload, settings: Settings) -> None:
+    def __init__(self, workload: ReplayWorkload, settings: ReplaySettings) -> None:
         super().__init__(workload, settings)
         nodes = settings.nodes
         self.random = Random(settings.seed)
@@ -72,7 +72,7 @@ class Split(Engine):
         task = self.next_task[job]
         if task == self.past[job]:
             self.messages += 2
-            self.send(now, self.freed, node)
+            self.send(now, self.on_node_free, node)
             return False
         self.next_task[job] = task + 1
         self.messages += 3
@@ -81,21 +81,21 @@ class Split(Engine):
         self.start[task] = began
         self.node[task] = node
         if self.short[job]:
-            self.at(began + self.workload.duration[task], self.freed, node)
+            self.call_at(began + self.workload.duration[task], self.on_node_free, node)
         else:
             self.runs_long[node] = True
             self.since[node] = now
             self.expected[node] = self.workload.estimate[job]
-            self.at(began + self.workload.duration[task], self.long_ended, node, job)
+            self.call_at(began + self.workload.duration[task], self.on_long_end, node, job)
         return True
 
-    def long_ended(self, now: int, node: int, job: int) -> None:
+    def on_long_end(self, now: int, node: int, job: int) -> None:
         """Handle the end of a long task: subtract its estimate from the node."""
         self.work[node] -= self.workload.estimate[job]
         self.since[node] = -1
         self.runs_long[node] = False
-        self.freed(now, node, None)
+        self.on_node_free(now, node, None)
 
-    def freed(self, now: int, node: int, _: Any) -> None:
+    def on_node_free(self, now: int, node: int, _: Any) -> None:
         """Handle a node without work."""
         raise NotImplementedError

@@ -26,10 +26,10 @@ from typing import Final
 
 import msgspec
 
-from hanse.sim.baselines.task_level.broker_queue import TaskQueue, keys_for
+from hanse.sim.baselines.task_level.broker_queue import TaskQueue, job_keys
 from hanse.sim.baselines.task_level.engine import Engine
-from hanse.sim.baselines.task_level.stale_views import Layout, View
-from hanse.sim.replay.records import Outcome, Progress, Settings, Workload
+from hanse.sim.baselines.task_level.stale_views import PartitionLayout, StaleView
+from hanse.sim.replay.records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 BATCH_MAX: Final = 100
 """Placements in one claim."""
@@ -43,61 +43,61 @@ class _Megha(Engine):
 
     notice_messages = 1
 
-    def __init__(self, workload: Workload, settings: Settings) -> None:
+    def __init__(self, workload: ReplayWorkload, settings: ReplaySettings) -> None:
         super().__init__(workload, settings)
         random = Random(settings.seed)
-        self.layout = Layout(settings)
+        self.layout = PartitionLayout(settings)
         self.brokers = settings.brokers
-        self.views = [View(self.layout, broker, random) for broker in range(settings.brokers)]
+        self.views = [StaleView(self.layout, broker, random) for broker in range(settings.brokers)]
         self.free = [True] * settings.nodes
         self.changes: list[list[Change]] = [[] for _ in range(settings.clusters)]
         """Per cluster: changes since all brokers had every report."""
-        self.told = [[0] * settings.brokers for _ in range(settings.clusters)]
+        self.reported = [[0] * settings.brokers for _ in range(settings.clusters)]
         """Per cluster and broker: number of those changes that were reported."""
         self.job_of = [0] * workload.tasks
         for job in range(workload.jobs):
             for task in range(workload.offset[job], workload.offset[job + 1]):
                 self.job_of[task] = job
-        self.at(settings.heartbeat_us, self.heartbeat)
+        self.call_at(settings.heartbeat_us, self.on_heartbeat_timer)
 
-    def heartbeat(self, now: int, _first: None, _second: None) -> None:
+    def on_heartbeat_timer(self, now: int, _first: None, _second: None) -> None:
         """Send every broker the unreported changes of every warden; heartbeats end with the last start."""
         for cluster, changes in enumerate(self.changes):
             for broker in range(self.brokers):
-                if self.told[cluster][broker] < len(changes):
+                if self.reported[cluster][broker] < len(changes):
                     self.heartbeats += 1
-                    self.send(now, self.news, broker, self.untold(cluster, broker))
+                    self.send(now, self.on_heartbeat, broker, self.take_unreported(cluster, broker))
             changes.clear()
-            self.told[cluster] = [0] * self.brokers
+            self.reported[cluster] = [0] * self.brokers
         if self.begun < self.workload.tasks:
-            self.at(now + self.settings.heartbeat_us, self.heartbeat)
+            self.call_at(now + self.settings.heartbeat_us, self.on_heartbeat_timer)
 
-    def untold(self, cluster: int, broker: int) -> list[Change]:
+    def take_unreported(self, cluster: int, broker: int) -> list[Change]:
         """Return and mark as reported what a warden has not reported to a broker, without the broker's own
         changes."""
         changes = self.changes[cluster]
-        since = self.told[cluster][broker]
-        self.told[cluster][broker] = len(changes)
+        since = self.reported[cluster][broker]
+        self.reported[cluster][broker] = len(changes)
         return [change for change in changes[since:] if change[2] != broker]
 
-    def news(self, now: int, broker: int, changes: list[Change]) -> None:
+    def on_heartbeat(self, now: int, broker: int, changes: list[Change]) -> None:
         """Handle a heartbeat at a broker."""
         raise NotImplementedError
 
-    def denied(self, now: int, broker: int, answer: tuple[list[int], list[Change]]) -> None:
+    def on_denial(self, now: int, broker: int, answer: tuple[list[int], list[Change]]) -> None:
         """Handle a denial at a broker: the tasks refused, and the changes."""
         raise NotImplementedError
 
-    def completed(self, now: int, broker: int, node: int, task: int) -> None:
+    def on_completion(self, now: int, broker: int, node: int, task: int) -> None:
         """Handle the report of a task's end at a broker."""
         raise NotImplementedError
 
-    def claim(self, now: int, broker: int, batch: list[tuple[int, int]]) -> None:
+    def send_claim(self, now: int, broker: int, batch: list[tuple[int, int]]) -> None:
         """Send a batch of (task, node) to the warden of its nodes."""
         self.messages += 1
-        self.send(now, self.claimed, broker, batch)
+        self.send(now, self.on_claim, broker, batch)
 
-    def claimed(self, now: int, broker: int, batch: list[tuple[int, int]]) -> None:
+    def on_claim(self, now: int, broker: int, batch: list[tuple[int, int]]) -> None:
         """Check a claim at its warden: start possible tasks, return the rest with the changes."""
         free = self.free
         cluster = self.layout.cluster_of[batch[0][1]]
@@ -113,26 +113,26 @@ class _Megha(Engine):
             self.start[task] = began
             self.node[task] = node
             self.sequence += 1
-            told = began + self.workload.duration[task] + self.delay
-            heappush(self.heap, (told, self.sequence, self.ended, node, task))
+            ended_at = began + self.workload.duration[task] + self.delay
+            heappush(self.heap, (ended_at, self.sequence, self.on_task_end, node, task))
         started = len(batch) - len(refused)
         self.begun += started
         self.messages += 3 * started  # a launch, and two reports of the end
         if refused:
             self.rejects += len(refused)
             self.messages += 1
-            self.send(now, self.denied, broker, (refused, self.untold(cluster, broker)))
+            self.send(now, self.on_denial, broker, (refused, self.take_unreported(cluster, broker)))
 
-    def ended(self, now: int, node: int, task: int) -> None:
+    def on_task_end(self, now: int, node: int, task: int) -> None:
         """Handle the end of a task at its warden and its broker."""
         broker = self.job_of[task] % self.brokers
         self.free[node] = True
         self.changes[self.layout.cluster_of[node]].append((node, True, broker))
-        self.completed(now, broker, node, task)
+        self.on_completion(now, broker, node, task)
 
 
 class _Published(_Megha):
-    def __init__(self, workload: Workload, settings: Settings) -> None:
+    def __init__(self, workload: ReplayWorkload, settings: ReplaySettings) -> None:
         super().__init__(workload, settings)
         self.queues: list[deque[int]] = [deque() for _ in range(settings.brokers)]
 
@@ -148,14 +148,14 @@ class _Published(_Megha):
                 queue.append(task)
                 continue
             if batch and (cluster_of[node] != cluster or len(batch) == BATCH_MAX):
-                self.claim(now, broker, batch)
+                self.send_claim(now, broker, batch)
                 batch = []
             cluster = cluster_of[node]
             batch.append((task, node))
         if batch:
-            self.claim(now, broker, batch)
+            self.send_claim(now, broker, batch)
 
-    def news(self, now: int, broker: int, changes: list[Change]) -> None:
+    def on_heartbeat(self, now: int, broker: int, changes: list[Change]) -> None:
         """Apply taken nodes first, then give each free one to a waiting task if there is one."""
         view, queue = self.views[broker], self.queues[broker]
         for node, became_free, _ in changes:
@@ -164,29 +164,29 @@ class _Published(_Megha):
         for node, became_free, _ in changes:
             if became_free:
                 if queue:
-                    self.claim(now, broker, [(queue.popleft(), node)])
+                    self.send_claim(now, broker, [(queue.popleft(), node)])
                 else:
                     view.add(node)
 
-    def denied(self, now: int, broker: int, answer: tuple[list[int], list[Change]]) -> None:
+    def on_denial(self, now: int, broker: int, answer: tuple[list[int], list[Change]]) -> None:
         """Put refused tasks at the front of the queue, one after the other."""
         refused, changes = answer
         self.queues[broker].extendleft(refused)
-        self.news(now, broker, changes)
+        self.on_heartbeat(now, broker, changes)
 
-    def completed(self, now: int, broker: int, node: int, task: int) -> None:  # noqa: ARG002 - the queue has no keys
+    def on_completion(self, now: int, broker: int, node: int, task: int) -> None:  # noqa: ARG002 - the queue has no keys
         """Refill the node from the queue."""
         queue = self.queues[broker]
         if queue:
-            self.claim(now, broker, [(queue.popleft(), node)])
+            self.send_claim(now, broker, [(queue.popleft(), node)])
         else:
             self.views[broker].add(node)
 
 
 class _Repaired(_Megha):
-    def __init__(self, workload: Workload, settings: Settings) -> None:
+    def __init__(self, workload: ReplayWorkload, settings: ReplaySettings) -> None:
         super().__init__(workload, settings)
-        self.keys, self.rekey = keys_for(workload, settings)
+        self.keys, self.follows_progress = job_keys(workload, settings)
         self.queues = [TaskQueue(workload, self.keys) for _ in range(settings.brokers)]
 
     def arrive(self, now: int, job: int) -> None:
@@ -205,11 +205,11 @@ class _Repaired(_Megha):
             batch = batches.setdefault(cluster_of[node], [])
             batch.append((queue.pop(), node))
             if len(batch) == BATCH_MAX:
-                self.claim(now, broker, batches.pop(cluster_of[node]))
+                self.send_claim(now, broker, batches.pop(cluster_of[node]))
         for batch in batches.values():
-            self.claim(now, broker, batch)
+            self.send_claim(now, broker, batch)
 
-    def news(self, now: int, broker: int, changes: list[Change]) -> None:
+    def on_heartbeat(self, now: int, broker: int, changes: list[Change]) -> None:
         """Apply the last change of each node, then match."""
         view = self.views[broker]
         for node, became_free in {node: became_free for node, became_free, _ in changes}.items():
@@ -219,31 +219,35 @@ class _Repaired(_Megha):
                 view.remove(node)
         self.match(now, broker)
 
-    def denied(self, now: int, broker: int, answer: tuple[list[int], list[Change]]) -> None:
+    def on_denial(self, now: int, broker: int, answer: tuple[list[int], list[Change]]) -> None:
         """Put refused tasks before the others of their job, in their order, and match again at once."""
         refused, changes = answer
         for task in reversed(refused):
             self.queues[broker].push_front(self.job_of[task], task)
-        self.news(now, broker, changes)
+        self.on_heartbeat(now, broker, changes)
 
-    def completed(self, now: int, broker: int, node: int, task: int) -> None:
+    def on_completion(self, now: int, broker: int, node: int, task: int) -> None:
         """Count the task, then refill the node with the best task."""
         queue = self.queues[broker]
-        if self.rekey:
+        if self.follows_progress:
             job = self.job_of[task]
             self.keys[job] -= 1
-            queue.changed(job)
+            queue.on_key_lowered(job)
         if queue.count:
-            self.claim(now, broker, [(queue.pop(), node)])
+            self.send_claim(now, broker, [(queue.pop(), node)])
         else:
             self.views[broker].add(node)
 
 
-def megha(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
+def megha(
+    workload: ReplayWorkload, settings: ReplaySettings, progress: Progress | None = None
+) -> ReplayOutcome:
     """Run Megha as published; its queue is always first in first out."""
     return _Published(workload, msgspec.structs.replace(settings, order="fifo")).run(progress)
 
 
-def megha_repaired(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
+def megha_repaired(
+    workload: ReplayWorkload, settings: ReplaySettings, progress: Progress | None = None
+) -> ReplayOutcome:
     """Run Megha repaired, with the order of the settings."""
     return _Repaired(workload, settings).run(progress)

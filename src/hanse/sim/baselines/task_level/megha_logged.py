@@ -29,11 +29,11 @@ from random import Random
 from typing import Any
 
 from hanse.sim.baselines.task_level.engine import Engine, Handler
-from hanse.sim.baselines.task_level.stale_views import Layout
-from hanse.sim.replay.records import Outcome, Progress, Settings, Workload
+from hanse.sim.baselines.task_level.stale_views import PartitionLayout
+from hanse.sim.replay.records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 
-class _Smaller:
+class _Smallest:
     """Value smaller than everything, also than another one of its kind."""
 
     __slots__ = ()
@@ -45,7 +45,7 @@ class _Smaller:
 class _Wardens:
     """True state: free nodes by partition, and the number of changes of each partition."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: PartitionLayout) -> None:
         self.part_of = layout.part_of
         self.free = [list(part) for part in layout.parts]
         self.changes = [0] * len(self.free)
@@ -81,10 +81,10 @@ class _Wardens:
 class _Broker:
     """Broker: the nodes it believes free, and its queue."""
 
-    def __init__(self, number: int, layout: Layout, random: Random) -> None:
+    def __init__(self, number: int, layout: PartitionLayout, random: Random) -> None:
         self.draw = random.random
         self.free = [list(part) for part in layout.parts]
-        self.seen = [0] * len(self.free)
+        self.seen_changes = [0] * len(self.free)
         """Per partition: number of changes read; -1 = the broker has taken nodes in its own view."""
         self.rounds = (
             [part for part in range(len(self.free)) if part % layout.brokers == number],
@@ -97,12 +97,12 @@ class _Broker:
         self.first = 0
         self.last = 0
 
-    def see(self, wardens: _Wardens) -> None:
+    def read_state(self, wardens: _Wardens) -> None:
         """Copy the true state, whatever claims are in transit."""
         for part, changes in enumerate(wardens.changes):
-            if self.seen[part] != changes:
+            if self.seen_changes[part] != changes:
                 self.free[part] = wardens.free[part].copy()
-                self.seen[part] = changes
+                self.seen_changes[part] = changes
 
     def match(self) -> int:
         """Take a node that is believed free; -1 = none."""
@@ -114,24 +114,24 @@ class _Broker:
                 index = int(self.draw() * len(nodes))
                 node, nodes[index] = nodes[index], nodes[-1]
                 nodes.pop()
-                self.seen[part] = -1
+                self.seen_changes[part] = -1
                 return node
         return -1
 
-    def enter(self, job: int, remaining: int, front: bool) -> None:
+    def enqueue(self, job: int, remaining: int, front: bool) -> None:
         """Queue a job behind its equals, or before them."""
         if front:
             self.first -= 1
         else:
             self.last += 1
         self.turn[job] = self.first if front else self.last
-        self.changed(job, remaining)
+        self.on_remaining_changed(job, remaining)
 
-    def changed(self, job: int, remaining: int) -> None:
+    def on_remaining_changed(self, job: int, remaining: int) -> None:
         """Update a waiting job's number of remaining tasks."""
         heappush(self.heap, (remaining, self.turn[job], job))
 
-    def best(self, remaining: list[int]) -> int:
+    def best_job(self, remaining: list[int]) -> int:
         """Return the job to serve; there must be one."""
         while True:
             left, turn, job = self.heap[0]
@@ -143,10 +143,10 @@ class _Broker:
 class _Logged(Engine):
     notice_messages = 1
 
-    def __init__(self, workload: Workload, settings: Settings) -> None:
+    def __init__(self, workload: ReplayWorkload, settings: ReplaySettings) -> None:
         super().__init__(workload, settings)
         random = Random(settings.seed)
-        layout = Layout(settings)
+        layout = PartitionLayout(settings)
         self.wardens = _Wardens(layout)
         self.brokers = [_Broker(number, layout, random) for number in range(settings.brokers)]
         offset = workload.offset
@@ -154,80 +154,82 @@ class _Logged(Engine):
         """Per job: a heap of its tasks that are neither claimed nor begun."""
         self.remaining = [len(tasks) for tasks in self.waiting]
         self.broker_of = [self.brokers[job % settings.brokers] for job in range(workload.jobs)]
-        self.at(settings.heartbeat_us, self.heartbeat)
+        self.call_at(settings.heartbeat_us, self.on_heartbeat_timer)
 
-    def at(self, time: int, handler: Handler, first: Any = None, second: Any = None) -> None:
+    def call_at(self, time: int, handler: Handler, first: Any = None, second: Any = None) -> None:
         """Call the handler at ``time``, in arbitrary order among events of that time."""
-        order: Any = _Smaller()
+        order: Any = _Smallest()
         heappush(self.heap, (time, order, handler, first, second))
 
     def arrive(self, now: int, job: int) -> None:
         """Queue a job; place it at once if no other waits."""
         broker = self.broker_of[job]
-        broker.enter(job, self.remaining[job], front=False)
+        broker.enqueue(job, self.remaining[job], front=False)
         if len(broker.turn) == 1:
-            self.place(now, broker)
+            self.place_tasks(now, broker)
 
-    def place(self, now: int, broker: _Broker) -> None:
+    def place_tasks(self, now: int, broker: _Broker) -> None:
         """Claim all nodes that are believed free, best job first."""
         while broker.turn:
-            job = broker.best(self.remaining)
+            job = broker.best_job(self.remaining)
             waiting = self.waiting[job]
             while waiting:
                 node = broker.match()
                 if node < 0:
                     return
                 self.messages += 1
-                self.at(now, self.claimed, (job, heappop(waiting)), node)
+                self.call_at(now, self.on_claim, (job, heappop(waiting)), node)
             del broker.turn[job]
 
-    def claimed(self, now: int, claim: tuple[int, int], node: int) -> None:
+    def on_claim(self, now: int, claim: tuple[int, int], node: int) -> None:
         """Check a claim at its warden."""
         self.messages += 1
         if not self.wardens.take(node):
             self.rejects += 1
-            self.at(now + self.delay, self.denied, claim)
+            self.call_at(now + self.delay, self.on_denial, claim)
             return
         _, task = claim
         self.start[task] = began = now + 2 * self.delay
         self.node[task] = node
         self.begun += 1
-        self.at(began + self.workload.duration[task], self.ended, claim[0], node)
+        self.call_at(began + self.workload.duration[task], self.on_task_end, claim[0], node)
 
-    def denied(self, now: int, claim: tuple[int, int], _: None) -> None:
+    def on_denial(self, now: int, claim: tuple[int, int], _: None) -> None:
         """Queue a denied task again; the true state comes with the denial."""
         job, task = claim
         broker = self.broker_of[job]
         heappush(self.waiting[job], task)
         if job not in broker.turn:
-            broker.enter(job, self.remaining[job], front=True)
-        self.at(now, self.told, broker)
+            broker.enqueue(job, self.remaining[job], front=True)
+        self.call_at(now, self.on_state, broker)
 
-    def ended(self, now: int, job: int, node: int) -> None:
+    def on_task_end(self, now: int, job: int, node: int) -> None:
         """Handle the end of a task and report it to its broker."""
         self.messages += 1
         self.wardens.give(node)
         broker = self.broker_of[job]
         self.remaining[job] -= 1
         if job in broker.turn:
-            broker.changed(job, self.remaining[job])
-        self.at(now + self.delay, self.told, broker)
+            broker.on_remaining_changed(job, self.remaining[job])
+        self.call_at(now + self.delay, self.on_state, broker)
 
-    def told(self, now: int, broker: _Broker, _: None) -> None:
+    def on_state(self, now: int, broker: _Broker, _: None) -> None:
         """Copy the true state to a broker, which acts on it one message later."""
-        broker.see(self.wardens)
-        self.place(now + self.delay, broker)
+        broker.read_state(self.wardens)
+        self.place_tasks(now + self.delay, broker)
 
-    def heartbeat(self, now: int, _first: None, _second: None) -> None:
+    def on_heartbeat_timer(self, now: int, _first: None, _second: None) -> None:
         """Copy the true state to all brokers; heartbeats end with the last start."""
         if self.begun == self.workload.tasks:
             return
         self.heartbeats += len(self.brokers) * self.settings.clusters
         for broker in self.brokers:
-            self.told(now, broker, None)
-        self.at(now + self.settings.heartbeat_us + self.delay, self.heartbeat)
+            self.on_state(now, broker, None)
+        self.call_at(now + self.settings.heartbeat_us + self.delay, self.on_heartbeat_timer)
 
 
-def megha_logged(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
+def megha_logged(
+    workload: ReplayWorkload, settings: ReplaySettings, progress: Progress | None = None
+) -> ReplayOutcome:
     """Run it; its queue always follows the fewest tasks remaining."""
     return _Logged(workload, settings).run(progress)

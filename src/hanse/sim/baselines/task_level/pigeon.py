@@ -20,13 +20,13 @@ from typing import Any, Final
 
 from hanse.sim.baselines.task_level.engine import Engine
 from hanse.sim.baselines.task_level.job_ranks import is_short
-from hanse.sim.replay.records import Outcome, Progress, Settings, Workload
+from hanse.sim.replay.records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 FAIR_WEIGHT: Final = 100_000
 """High-priority tasks served in a row while low ones wait."""
 
 
-def _reserved(nodes: int, percent: float) -> int:
+def _reserved_nodes(nodes: int, percent: float) -> int:
     """Return the number of a group's nodes reserved for short tasks."""
     return max(1, round(nodes * percent / 100)) if nodes > 1 and percent else 0
 
@@ -34,7 +34,7 @@ def _reserved(nodes: int, percent: float) -> int:
 class _Pigeon(Engine):
     notice_messages = 1
 
-    def __init__(self, workload: Workload, settings: Settings) -> None:
+    def __init__(self, workload: ReplayWorkload, settings: ReplaySettings) -> None:
         super().__init__(workload, settings)
         self.random = Random(settings.seed)
         nodes = settings.nodes
@@ -47,7 +47,7 @@ class _Pigeon(Engine):
         for node in reversed(range(nodes)):
             self.open_idle[self.group_of[node]].append(node)
         for group, idle in enumerate(self.open_idle):
-            for _ in range(_reserved(len(idle), settings.short_percent)):
+            for _ in range(_reserved_nodes(len(idle), settings.short_percent)):
                 node = idle.pop()
                 self.reserved[node] = True
                 self.reserved_idle[group].append(node)
@@ -68,9 +68,9 @@ class _Pigeon(Engine):
             (group, range(task, task + 1)) for group, task in zip(extra, range(full, past), strict=True)
         ]
         self.messages += past - first
-        self.send(now, self.dealt, parts, self.short[job])
+        self.send(now, self.on_tasks, parts, self.short[job])
 
-    def dealt(self, now: int, parts: list[tuple[int, range]], short: bool) -> None:
+    def on_tasks(self, now: int, parts: list[tuple[int, range]], short: bool) -> None:
         """Handle the parts of a job at their coordinators."""
         for group, tasks in parts:
             idle, kept = self.open_idle[group], self.reserved_idle[group]
@@ -91,10 +91,10 @@ class _Pigeon(Engine):
         self.begun += 1
         self.messages += 3
         self.sequence += 1
-        told = began + self.workload.duration[task] + self.delay
-        heappush(self.heap, (told, self.sequence, self.freed, node, None))
+        ended_at = began + self.workload.duration[task] + self.delay
+        heappush(self.heap, (ended_at, self.sequence, self.on_node_free, node, None))
 
-    def freed(self, now: int, node: int, _: Any) -> None:
+    def on_node_free(self, now: int, node: int, _: Any) -> None:
         """Handle an idle node at its coordinator."""
         group = self.group_of[node]
         high, low = self.high[group], self.low[group]
@@ -113,6 +113,8 @@ class _Pigeon(Engine):
             self.open_idle[group].append(node)
 
 
-def pigeon(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
+def pigeon(
+    workload: ReplayWorkload, settings: ReplaySettings, progress: Progress | None = None
+) -> ReplayOutcome:
     """Run Pigeon."""
     return _Pigeon(workload, settings).run(progress)

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from hanse.sim.baselines.task_level.engine import Engine
-from hanse.sim.replay.records import Outcome, Progress, Settings, Workload
+from hanse.sim.replay.records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 PROBES_PER_TASK = 2
 
@@ -24,7 +24,7 @@ PROBES_PER_TASK = 2
 class _Sparrow(Engine):
     lane_messages = 2
 
-    def __init__(self, workload: Workload, settings: Settings) -> None:
+    def __init__(self, workload: ReplayWorkload, settings: ReplaySettings) -> None:
         super().__init__(workload, settings)
         self.random = Random(settings.seed)
         self.all_nodes = range(settings.nodes)
@@ -38,25 +38,25 @@ class _Sparrow(Engine):
         """Send the probes; all of them arrive together."""
         probes = PROBES_PER_TASK * (self.past[job] - self.next_task[job])
         self.messages += probes
-        self.at(now + self.delay, self.probed, job, self.random.choices(self.all_nodes, k=probes))
+        self.call_at(now + self.delay, self.on_probes, job, self.random.choices(self.all_nodes, k=probes))
 
-    def probed(self, now: int, job: int, nodes: list[int]) -> None:
+    def on_probes(self, now: int, job: int, nodes: list[int]) -> None:
         """Handle the arrival of a job's probes at their nodes."""
         idle, waiting = self.idle, self.waiting
         for node in nodes:
             if idle[node]:
                 idle[node] = False
-                self.ask(now, node, job)
+                self.request_task(now, node, job)
             else:
                 waiting[node].append(job)
 
-    def ask(self, now: int, node: int, job: int) -> None:
+    def request_task(self, now: int, node: int, job: int) -> None:
         """Request a task for a free node; count the request, the reply and, if there is a task, its
         completion."""
         task = self.next_task[job]
         if task == self.past[job]:
             self.messages += 2
-            self.send(now, self.freed, node)
+            self.send(now, self.on_node_free, node)
             return
         self.next_task[job] = task + 1
         self.messages += 3
@@ -65,17 +65,21 @@ class _Sparrow(Engine):
         self.start[task] = began
         self.node[task] = node
         self.sequence += 1
-        heappush(self.heap, (began + self.workload.duration[task], self.sequence, self.freed, node, None))
+        heappush(
+            self.heap, (began + self.workload.duration[task], self.sequence, self.on_node_free, node, None)
+        )
 
-    def freed(self, now: int, node: int, _: Any) -> None:
+    def on_node_free(self, now: int, node: int, _: Any) -> None:
         """Serve a free node's oldest reservation."""
         queue = self.waiting[node]
         if queue:
-            self.ask(now, node, queue.popleft())
+            self.request_task(now, node, queue.popleft())
         else:
             self.idle[node] = True
 
 
-def sparrow(workload: Workload, settings: Settings, progress: Progress | None = None) -> Outcome:
+def sparrow(
+    workload: ReplayWorkload, settings: ReplaySettings, progress: Progress | None = None
+) -> ReplayOutcome:
     """Run Sparrow."""
     return _Sparrow(workload, settings).run(progress)

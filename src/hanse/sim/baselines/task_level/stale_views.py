@@ -2,13 +2,13 @@
 
 from random import Random
 
-from hanse.sim.replay.records import Settings
+from hanse.sim.replay.records import ReplaySettings
 
 
-class Layout:
+class PartitionLayout:
     """Nodes numbered cluster by cluster, each cluster cut into one partition per broker, all nearly equal."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ReplaySettings) -> None:
         nodes, clusters, brokers = settings.nodes, settings.clusters, settings.brokers
         self.clusters = clusters
         self.brokers = brokers
@@ -27,11 +27,11 @@ class Layout:
                     self.cluster_of[node] = cluster
 
 
-class View:
+class StaleView:
     """Believed free nodes per partition as lists with an index: a random one is taken, and any one removed,
     in constant time."""
 
-    def __init__(self, layout: Layout, broker: int, random: Random) -> None:
+    def __init__(self, layout: PartitionLayout, broker: int, random: Random) -> None:
         self.draw = random.random
         self.part_of = layout.part_of
         self.free = [list(part) for part in layout.parts]

@@ -6,6 +6,6 @@ that a run without faults never uses. ``find_objection`` says before a run why i
 machines; a run that turns out to need more than the compiled league has is a bug and raises.
 """
 
-from hanse.sim.replay.compiled.run import available, objection, objection_to, run_plain
+from hanse.sim.replay.compiled.run import find_objection, find_settings_objection, load_problem, run_compiled
 
-__all__ = ["available", "objection", "objection_to", "run_plain"]
+__all__ = ["find_objection", "find_settings_objection", "load_problem", "run_compiled"]

@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from hanse.sim.replay.records import Outcome
+from hanse.sim.replay.records import ReplayOutcome
 
 COLUMNS: Final = ("start", "node", "job_end")
 COUNTS: Final = (
@@ -12,20 +12,20 @@ COUNTS: Final = (
 )  # fmt: skip
 
 
-def difference(one: Outcome, other: Outcome) -> str:
+def describe_difference(one: ReplayOutcome, other: ReplayOutcome) -> str:
     """Return the first task or job that differs, and all counts that do; empty if the outcomes are equal.
     The times of decisions and the engine differ between equal runs and are ignored; the number of decisions
     is not."""
-    found = []
+    differences = []
     for field in COLUMNS:
-        ours, theirs = getattr(one, field), getattr(other, field)
-        if len(ours) != len(theirs):
-            found.append(f"{field} has {len(ours)} and {len(theirs)} entries")
-        elif not np.array_equal(ours, theirs):
-            at = int(np.flatnonzero(ours != theirs)[0])
-            found.append(f"{field}[{at}] is {ours[at]} and {theirs[at]}")
+        left, right = getattr(one, field), getattr(other, field)
+        if len(left) != len(right):
+            differences.append(f"{field} has {len(left)} and {len(right)} entries")
+        elif not np.array_equal(left, right):
+            at = int(np.flatnonzero(left != right)[0])
+            differences.append(f"{field}[{at}] is {left[at]} and {right[at]}")
     counts = [(field, getattr(one, field), getattr(other, field)) for field in COUNTS]
-    found += [f"{field} is {ours} and {theirs}" for field, ours, theirs in counts if ours != theirs]
+    differences += [f"{field} is {left} and {right}" for field, left, right in counts if left != right]
     if len(one.decision_ns) != len(other.decision_ns):
-        found.append(f"{len(one.decision_ns)} and {len(other.decision_ns)} jobs were decided on")
-    return "; ".join(found)
+        differences.append(f"{len(one.decision_ns)} and {len(other.decision_ns)} jobs were decided on")
+    return "; ".join(differences)

@@ -13,7 +13,7 @@ from hanse.core.broker.cluster_view import WARY_TIME
 from hanse.core.broker.demand_publisher import CLAIM_TASKS_MAX
 from hanse.core.broker.end_acks import ACKS_PER_MESSAGE_MAX
 from hanse.core.broker.job_table import shape_of
-from hanse.core.broker.placement import BATCH_TASKS_MAX, BORROW_ROOM, EXPECTED_MAX
+from hanse.core.broker.placement import BATCH_TASKS_MAX, BORROW_FACTOR, EXPECTED_MAX
 from hanse.core.messaging.link import WINDOW_MAX
 from hanse.core.warden.attempts import ENDS_PER_MESSAGE_MAX
 from hanse.core.warden.demand_table import LINES_MAX
@@ -26,8 +26,8 @@ from hanse.policy.interface import JobFacts
 from hanse.sim.baselines.task_level import engine
 from hanse.sim.replay import league_setup
 from hanse.sim.replay.compiled import loader
-from hanse.sim.replay.league_setup import SLOT, LeagueSettings, Specs, league_of, order_of
-from hanse.sim.replay.records import Ints, Outcome, Progress, Settings, Workload
+from hanse.sim.replay.league_setup import SLOT, JobSpecs, ReplayLeague, make_league, queue_order_of
+from hanse.sim.replay.records import Ints, Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 TIME_MAX: Final = 1 << 60
 """Limit of microseconds and of parts of keys: beyond it sums in C could overflow."""
@@ -39,26 +39,26 @@ FIGURES: Final = (
 """Values that ``hanse_plain_read`` returns, in its order."""
 
 
-def available() -> str:
+def load_problem() -> str:
     """Return the reason why there is no compiled league on this computer; empty if there is one."""
-    return loader.WHY_NOT
+    return loader.LOAD_PROBLEM
 
 
-def objection_to(settings: Settings) -> str:
+def find_settings_objection(settings: ReplaySettings) -> str:
     """Return the reason why these settings need the machines for every workload; empty if there is none."""
-    if loader.WHY_NOT:
-        return loader.WHY_NOT
+    if loader.LOAD_PROBLEM:
+        return loader.LOAD_PROBLEM
     if settings.faults:
         return "faults are injected into the machines"
-    return settings.problem() or league_setup.objection(settings)
+    return settings.find_problem() or league_setup.find_objection(settings)
 
 
-def objection(workload: Workload, settings: Settings) -> str:
+def find_objection(workload: ReplayWorkload, settings: ReplaySettings) -> str:
     """Return the reason why a run needs the machines; empty if the compiled league can run it."""
-    return objection_to(settings) or _beyond(workload, settings)
+    return find_settings_objection(settings) or _find_workload_objection(workload, settings)
 
 
-def _beyond(workload: Workload, settings: Settings) -> str:
+def _find_workload_objection(workload: ReplayWorkload, settings: ReplaySettings) -> str:
     """Return the property of a workload that does not fit into the columns of the compiled league, or that a
     broker would reject."""
     if not workload.jobs:
@@ -77,21 +77,27 @@ def _beyond(workload: Workload, settings: Settings) -> str:
     return ""
 
 
-def run_plain(
-    workload: Workload, settings: Settings, progress: Progress | None, starts: bool, idle_beats_max: int
-) -> Outcome:
+def run_compiled(
+    workload: ReplayWorkload,
+    settings: ReplaySettings,
+    progress: Progress | None,
+    starts: bool,
+    idle_beats_max: int,
+) -> ReplayOutcome:
     """Run the whole workload; stop early if ``progress`` asks for it. ``find_objection`` must return nothing.
 
     ``starts``: True if the runners report starts. ``idle_beats_max``: beats without a running task after
     which an unfinished run counts as a bug.
     """
-    league = league_of(settings, starts=starts)
+    league = make_league(settings, reports_starts=starts)
     columns = _Columns(workload, settings, league)
-    play = _Play(_rules(workload, settings, league, starts, len(columns.latency), columns.progress), columns)
+    run = _CompiledRun(
+        _encode_rules(workload, settings, league, starts, len(columns.latency), columns.progress), columns
+    )
     try:
-        figures = play.figures()
+        figures = run.figures()
         while figures["ended"] < workload.jobs:
-            figures = play.play(engine.EVENTS_PER_REPORT)
+            figures = run.advance(engine.EVENTS_PER_REPORT)
             waits = figures["arrived"] == workload.jobs and not figures["running"]
             waits = waits and figures["ended"] < workload.jobs
             idle = figures["now"] - figures["moved_at"]
@@ -99,8 +105,8 @@ def run_plain(
             if progress is not None and not progress(figures["begun"]):
                 break
     finally:
-        play.close()
-    return Outcome(
+        run.close()
+    return ReplayOutcome(
         columns.start,
         columns.node,
         columns.job_end,
@@ -120,11 +126,11 @@ def run_plain(
 class _Columns:
     """Arrays of ``columns_t`` in plain.h: C reads and writes them. They must outlive the league."""
 
-    def __init__(self, workload: Workload, settings: Settings, league: LeagueSettings) -> None:
+    def __init__(self, workload: ReplayWorkload, settings: ReplaySettings, league: ReplayLeague) -> None:
         self.arrival = _ints(workload.arrival)
         self.offset = _ints(workload.offset)
         self.duration = _ints(workload.duration)
-        self._queue(workload, settings, league)
+        self._fill_queue_columns(workload, settings, league)
         first_nodes = [league.first_node[runner.name] for runner in league.runners]
         self.first_node = _ints([*first_nodes, settings.nodes])
         self.reserve = _ints([warden.reserve for warden in league.wardens])
@@ -135,14 +141,16 @@ class _Columns:
         self.job_end = np.full(workload.jobs, -1, np.int64)
         self.decision_ns = np.zeros(workload.jobs, np.int64)
 
-    def _queue(self, workload: Workload, settings: Settings, league: LeagueSettings) -> None:
+    def _fill_queue_columns(
+        self, workload: ReplayWorkload, settings: ReplaySettings, league: ReplayLeague
+    ) -> None:
         """Fill the columns of every job's key at its arrival, and of its shape."""
-        specs, order = Specs(workload, settings), order_of(workload, settings)
+        specs, order = JobSpecs(workload, settings), queue_order_of(workload, settings)
         shapes: dict[Shape, int] = {}
         found: dict[tuple[bool, int], int] = {}
         first, second, shape = [], [], []
         for job, arrival in enumerate(workload.arrival):
-            spec = specs.spec(job)
+            spec = specs.make_spec(job)
             group = spec.groups[0]
             latency = spec.klass is JobClass.LATENCY
             accepted = arrival + league.lead
@@ -177,8 +185,13 @@ def _ints(values: list[int]) -> Ints:
     return np.array(values, np.int64)
 
 
-def _rules(
-    workload: Workload, settings: Settings, league: LeagueSettings, starts: bool, shapes: int, progress: bool
+def _encode_rules(
+    workload: ReplayWorkload,
+    settings: ReplaySettings,
+    league: ReplayLeague,
+    starts: bool,
+    shapes: int,
+    progress: bool,
 ) -> Ints:
     """Return ``rules_t`` of plain.h."""
     timings, grace = league.timings, league.timings.lease_grace
@@ -203,18 +216,18 @@ def _rules(
         SLOTS_MAX,
         EXPECTED_MAX,
         STARTS_MAX,
-        BORROW_ROOM,
+        BORROW_FACTOR,
         WARY_TIME,
         league.wardens[0].runs_max,
     ]
     return _ints([*sizes, *kind, *times, *limits])
 
 
-class _Play:
+class _CompiledRun:
     """League in C."""
 
     def __init__(self, rules: Ints, columns: _Columns) -> None:
-        assert loader.LIBRARY is not None, loader.WHY_NOT
+        assert loader.LIBRARY is not None, loader.LOAD_PROBLEM
         self._library = loader.LIBRARY
         self._columns = columns  # C keeps their addresses
         self._figures = np.zeros(len(FIGURES), np.int64)
@@ -224,7 +237,7 @@ class _Play:
             raise MemoryError("no memory for the compiled league")
         self._check()
 
-    def play(self, events: int) -> dict[str, int]:
+    def advance(self, events: int) -> dict[str, int]:
         """Process this many events, or as many as end the last job; return the figures after that."""
         self._library.hanse_plain_play(self._league, events)
         self._check()

@@ -19,7 +19,7 @@ _MIX_2: Final = np.uint64(0x94D049BB133111EB)
 _UNIT: Final = 1.0 / (1 << 53)
 
 
-def mixed(key: Keys, name: NDArray[np.int64]) -> Keys:
+def derive_key(key: Keys, name: NDArray[np.int64]) -> Keys:
     """Derive a new key from ``key`` and ``name``; the two broadcast against each other."""
     with np.errstate(over="ignore"):  # arithmetic modulo 2**64 is wanted
         z = key + (name.astype(np.uint64) + np.uint64(1)) * _STEP

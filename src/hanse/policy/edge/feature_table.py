@@ -15,9 +15,9 @@ Singles = NDArray[np.float32]
 SIZES_MAX: Final = 16
 """Largest CPUs and GPUs of a task that the heads can choose; the least is 1."""
 
-SHOWN_FEATURES: Final = 9
-GPUS_SHOWN: Final = 6
-CPUS_SHOWN: Final = 7
+TABLE_FEATURES: Final = 9
+RULE_GPUS_COLUMN: Final = 6
+RULE_CPUS_COLUMN: Final = 7
 """Columns that hold the rule's size for the task, in units of ``SIZES_MAX``; 0: nothing fits."""
 
 _PROBES: Final = (1, 2, 4, 8, 16)
@@ -27,22 +27,22 @@ _STEPS_UNKNOWN: Final = 20.0
 """Steps encoded where a task would never end."""
 
 
-def shown_table(durations: Floats, cpus: Ints, gpus: Ints) -> Singles:
+def make_feature_table(durations: Floats, cpus: Ints, gpus: Ints) -> Singles:
     """Return features (K * (C+1) * (G+1), 9) of tasks of a kind in some free room, by the rule's flat index.
 
     A one, the log of the least duration at each probed number of GPUs, the rule's size, and the log of the
     duration at that size; all about 0 to 1. ``cpus`` and ``gpus`` are the rule's sizes for every free room.
     """
     kinds, wide, high = durations.shape
-    out = np.zeros((kinds, wide, high, SHOWN_FEATURES), dtype=np.float32)
+    out = np.zeros((kinds, wide, high, TABLE_FEATURES), dtype=np.float32)
     fastest = durations.min(axis=1)
     steps = np.stack([fastest[:, min(probe, high - 1)] for probe in _PROBES], axis=1)
     out[..., 0] = 1.0
     out[..., 1:6] = _log(steps)[:, None, None]
-    out[..., GPUS_SHOWN] = gpus / SIZES_MAX
-    out[..., CPUS_SHOWN] = cpus / SIZES_MAX
+    out[..., RULE_GPUS_COLUMN] = gpus / SIZES_MAX
+    out[..., RULE_CPUS_COLUMN] = cpus / SIZES_MAX
     out[..., 8] = _log(durations[np.arange(kinds)[:, None, None], cpus, gpus])
-    return out.reshape(-1, SHOWN_FEATURES)
+    return out.reshape(-1, TABLE_FEATURES)
 
 
 def _log(steps: Floats) -> Floats:

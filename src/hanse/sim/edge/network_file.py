@@ -6,20 +6,20 @@ from typing import Final
 
 import numpy as np
 
-from hanse.policy.edge.network import About, Network, choose_by_network, from_arrays
+from hanse.policy.edge.network import EdgeNetwork, NetworkHeader, choose_by_network, from_arrays
 from hanse.policy.edge.priced import PricedRule, shared_room
-from hanse.sim.edge.play import Player, by_choice
+from hanse.sim.edge.play import Player, choice_player
 
-SHIPPED: Final = "edge-2.npz"
+SHIPPED_NETWORK: Final = "edge-2.npz"
 """Network that comes with the package."""
 
 
-def load_network(path: Path) -> tuple[Network, About] | str:
+def load_network(path: Path) -> tuple[EdgeNetwork, NetworkHeader] | str:
     """Return the network and its header, or a sentence why the file cannot be used."""
     try:
-        with np.load(path, allow_pickle=False) as kept:
-            about = bytes(kept["about"])
-            arrays = {name: kept[name] for name in kept.files if name != "about"}
+        with np.load(path, allow_pickle=False) as file:
+            about = bytes(file["about"])
+            arrays = {name: file[name] for name in file.files if name != "about"}
     except (OSError, ValueError, KeyError) as error:
         return f"{path.name} is not a trained edge network: {error}"
     loaded = from_arrays(arrays, about)
@@ -28,9 +28,9 @@ def load_network(path: Path) -> tuple[Network, About] | str:
 
 def shipped_path() -> Path:
     """Return the path of the package's trained network."""
-    return Path(str(files("hanse.policy.edge").joinpath(SHIPPED)))
+    return Path(str(files("hanse.policy.edge").joinpath(SHIPPED_NETWORK)))
 
 
-def by_network(network: Network, rule: PricedRule) -> Player:
+def network_player(network: EdgeNetwork, rule: PricedRule) -> Player:
     """Return a player for a trained network with everything shared."""
-    return by_choice(lambda view: choose_by_network(network, rule, view, shared_room(view)))
+    return choice_player(lambda view: choose_by_network(network, rule, view, shared_room(view)))

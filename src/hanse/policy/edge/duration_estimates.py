@@ -13,7 +13,7 @@ import numpy as np
 
 from hanse.policy.edge.view import Floats, Ints
 
-SEEN_MIN: Final = 3
+OBSERVED_MIN: Final = 3
 """Completed tasks of a kind from which its curve is fitted."""
 
 CURVE_WEIGHT: Final = 0.5
@@ -27,7 +27,7 @@ DURATION_LEAST: Final = 1.0
 """Least estimate of a duration, in steps."""
 
 
-class Beliefs(msgspec.Struct, frozen=True, eq=False):
+class DurationEstimates(msgspec.Struct, frozen=True, eq=False):
     """Observed durations. Axes: kind, CPUs, GPUs."""
 
     total: Floats
@@ -36,45 +36,47 @@ class Beliefs(msgspec.Struct, frozen=True, eq=False):
     """Completed tasks of each cell."""
 
 
-def unknowing(kinds: int, limit: tuple[int, int]) -> Beliefs:
+def no_observations(kinds: int, limit: tuple[int, int]) -> DurationEstimates:
     """Return estimates without any observation."""
     shape = (kinds, limit[0] + 1, limit[1] + 1)
-    return Beliefs(total=np.zeros(shape), count=np.zeros(shape, dtype=np.int64))
+    return DurationEstimates(total=np.zeros(shape), count=np.zeros(shape, dtype=np.int64))
 
 
-def with_completed(known: Beliefs, kind: Ints, cpus: Ints, gpus: Ints, steps: Ints) -> Beliefs:
+def with_completed(
+    estimates: DurationEstimates, kind: Ints, cpus: Ints, gpus: Ints, steps: Ints
+) -> DurationEstimates:
     """Return the estimates with these completed tasks added (columns of equal length)."""
-    total, count = known.total.copy(), known.count.copy()
+    total, count = estimates.total.copy(), estimates.count.copy()
     np.add.at(total, (kind, cpus, gpus), steps)
     np.add.at(count, (kind, cpus, gpus), 1)
-    return Beliefs(total=total, count=count)
+    return DurationEstimates(total=total, count=count)
 
 
-def joined(one: Beliefs, other: Beliefs) -> Beliefs:
+def merge(one: DurationEstimates, other: DurationEstimates) -> DurationEstimates:
     """Return the estimates of two clusters together, if neither has those of the other yet."""
-    return Beliefs(total=one.total + other.total, count=one.count + other.count)
+    return DurationEstimates(total=one.total + other.total, count=one.count + other.count)
 
 
-def believed_durations(known: Beliefs, minimum: Ints) -> Floats:
+def estimate_durations(estimates: DurationEstimates, minimum: Ints) -> Floats:
     """Estimate the steps of every kind and size; ``inf`` below the minimum."""
-    kinds, wide, high = known.total.shape
+    kinds, wide, high = estimates.total.shape
     gpus = np.arange(high)
     inverse = 1.0 / np.maximum(gpus, 1)
     curve = np.tile(PRIOR_BASE + PRIOR_WORK * inverse, (kinds, 1))
     for kind in range(kinds):
-        fitted = _fitted(known.total[kind].sum(axis=0), known.count[kind].sum(axis=0), inverse)
+        fitted = _fit_curve(estimates.total[kind].sum(axis=0), estimates.count[kind].sum(axis=0), inverse)
         if fitted is not None:
             curve[kind] = fitted
     curve = np.maximum(curve, DURATION_LEAST)[:, None, :]
-    steps = (known.total + CURVE_WEIGHT * curve) / (known.count + CURVE_WEIGHT)
+    steps = (estimates.total + CURVE_WEIGHT * curve) / (estimates.count + CURVE_WEIGHT)
     c = np.arange(wide)[None, :, None]
     dead = (c < minimum[:, 0, None, None]) | (gpus < minimum[:, 1, None, None])
     return np.where(dead, np.inf, steps)
 
 
-def _fitted(total: Floats, count: Ints, inverse: Floats) -> Floats | None:
+def _fit_curve(total: Floats, count: Ints, inverse: Floats) -> Floats | None:
     """Fit ``a + b / GPUs`` to the completed tasks of a kind; None before there are two sizes."""
-    if np.count_nonzero(count) < 2 or count.sum() < SEEN_MIN:
+    if np.count_nonzero(count) < 2 or count.sum() < OBSERVED_MIN:
         return None
     weight = count.astype(np.float64)
     mean = total / np.maximum(count, 1)

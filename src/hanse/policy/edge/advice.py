@@ -18,14 +18,14 @@ import msgspec
 import numpy as np
 
 from hanse.model.advice import Advice, AdviceRequest, Amount, HeldResources, SizeEstimate, WaitingGroup
-from hanse.policy.edge.network import Network, choose_by_network
+from hanse.policy.edge.feature_table import SIZES_MAX
+from hanse.policy.edge.network import EdgeNetwork, choose_by_network
 from hanse.policy.edge.priced import PricedRule, Prices, compile_rule, shared_room
-from hanse.policy.edge.shown import SIZES_MAX
-from hanse.policy.edge.view import NO_DEADLINE, NONE, Floats, Ints, View
+from hanse.policy.edge.view import NO_DEADLINE, NONE, EdgeView, Floats, Ints
 
 SLOTS_MAX: Final = 10
 """Tasks encoded at once: the pending window of the training."""
-CAPACITY_SHOWN_MAX: Final = 32
+CAPACITY_UNITS_MAX: Final = 32
 """Greatest capacity of a cluster in units: the largest of the training."""
 BEST_STEPS: Final = 3.0
 """Usual steps of a task at its best: the training's kinds take 2 and 4."""
@@ -35,7 +35,7 @@ CALLS_MAX: Final = 48
 """Calls of the network for one answer: about a millisecond each."""
 
 
-class Scale(msgspec.Struct, frozen=True):
+class UnitScale(msgspec.Struct, frozen=True):
     """Units in which amounts and times of one kind of work are counted."""
 
     gpus: bool
@@ -53,23 +53,23 @@ class Scale(msgspec.Struct, frozen=True):
     def room(self, room: Amount) -> tuple[int, int]:
         """Return a room in units, rounded down; CPUs that take the place of GPUs do not also bound the
         work."""
-        cpus = min(room[0] // self.unit, CAPACITY_SHOWN_MAX)
-        return (cpus, min(room[1], CAPACITY_SHOWN_MAX)) if self.gpus else (CAPACITY_SHOWN_MAX, cpus)
+        cpus = min(room[0] // self.unit, CAPACITY_UNITS_MAX)
+        return (cpus, min(room[1], CAPACITY_UNITS_MAX)) if self.gpus else (CAPACITY_UNITS_MAX, cpus)
 
     def steps(self, microseconds: float) -> float:
         """Return a time in steps."""
         return min(microseconds / self.step, STEPS_MAX)
 
 
-def advise(network: Network, seen: AdviceRequest) -> tuple[Advice, ...]:
+def advise(network: EdgeNetwork, request: AdviceRequest) -> tuple[Advice, ...]:
     """Return the size that the network advises for each waiting group; groups that it passes over are left
     out."""
     advice: list[Advice] = []
     for gpus in (True, False):
-        groups = [group for group in seen.waiting if _has_gpus(group) is gpus and group.eligible_clusters]
-        held = [one for one in seen.held if (one.gpu > 0) is gpus]
+        groups = [group for group in request.waiting if _has_gpus(group) is gpus and group.eligible_clusters]
+        held = [one for one in request.held if (one.gpu > 0) is gpus]
         if groups:
-            advice += _Round(network, seen, groups, held, gpus).play()
+            advice += _AdviceRound(network, request, groups, held, gpus).answer_groups()
     return tuple(advice)
 
 
@@ -77,48 +77,48 @@ def _has_gpus(group: WaitingGroup) -> bool:
     return any(size.gpu for size in group.sizes)
 
 
-def _scale(groups: Sequence[WaitingGroup], gpus: bool) -> Scale:
+def _scale(groups: Sequence[WaitingGroup], gpus: bool) -> UnitScale:
     least = min(size.cpu for group in groups for size in group.sizes)
     most = max(size.cpu for group in groups for size in group.sizes)
     best = sorted(min(size.duration for size in group.sizes) for group in groups)
     unit = max(1, least, -(-most // SIZES_MAX))
-    return Scale(gpus, unit, max(1.0, best[len(best) // 2] / BEST_STEPS))
+    return UnitScale(gpus, unit, max(1.0, best[len(best) // 2] / BEST_STEPS))
 
 
-class _Round:
+class _AdviceRound:
     """Computation of one answer: columns that are played forward until every group has its answer."""
 
     def __init__(
         self,
-        network: Network,
-        seen: AdviceRequest,
+        network: EdgeNetwork,
+        request: AdviceRequest,
         groups: list[WaitingGroup],
         held: list[HeldResources],
         gpus: bool,
     ) -> None:
         self.network = network
-        self.seen = seen
+        self.request = request
         self.groups = groups
         self.scale = scale = _scale(groups, gpus)
         self.held = sorted(
             held, key=lambda one: (one.duration - one.elapsed, one.cluster_index, one.cpu, one.gpu)
         )
         """Running tasks, in the order of their believed ends."""
-        self.rule = _rule(groups, self.held, scale)
-        self.capacity = np.array([scale.room(room.capacity) for room in seen.clusters], dtype=np.int64)
-        self.free = np.array([scale.room(room.free) for room in seen.clusters], dtype=np.int64)
-        self.slots = _slots(groups)
+        self.rule = _compile_rule(groups, self.held, scale)
+        self.capacity = np.array([scale.room(room.capacity) for room in request.clusters], dtype=np.int64)
+        self.free = np.array([scale.room(room.free) for room in request.clusters], dtype=np.int64)
+        self.slots = _waiting_slots(groups)
         """Group of each slot; ``NONE`` when it was taken."""
         self.advice: dict[int, Advice] = {}
         self.elapsed = 0.0
         """Steps since now."""
 
-    def play(self) -> list[Advice]:
+    def answer_groups(self) -> list[Advice]:
         """Play all moments until every group has its answer."""
         calls = 0
         emptied = False
         while calls < CALLS_MAX:
-            taken = self._ask()
+            taken = self._choose_once()
             calls += 1
             if len(self.advice) == len(self.groups) or max(self.slots) == NONE:
                 break
@@ -126,7 +126,7 @@ class _Round:
                 emptied = False
                 continue
             if self.held:
-                self._end_next()
+                self._release_next()
             elif emptied:
                 break
             else:
@@ -134,7 +134,7 @@ class _Round:
                 self.free = self.capacity.copy()
         return [self.advice[group] for group in sorted(self.advice)]
 
-    def _ask(self) -> bool:
+    def _choose_once(self) -> bool:
         """Make one decision of all clusters; True if any of them took a task."""
         view = self._view()
         choice = choose_by_network(self.network, self.rule, view, shared_room(view))
@@ -145,27 +145,27 @@ class _Round:
             slot = slots[cluster]
             if slot == NONE or self.slots[slot] == NONE:
                 continue
-            self._take(cluster, slot, int(choice.cpus[0, cluster]), int(choice.gpus[0, cluster]))
+            self._take_task(cluster, slot, int(choice.cpus[0, cluster]), int(choice.gpus[0, cluster]))
             taken = True
         return taken
 
-    def _take(self, cluster: int, slot: int, cpus: int, gpus: int) -> None:
+    def _take_task(self, cluster: int, slot: int, cpus: int, gpus: int) -> None:
         number, self.slots[slot] = self.slots[slot], NONE
-        group, room = self.groups[number], self.seen.clusters[cluster]
-        size = _of_ladder(group.sizes, room.largest_node, self.scale, (cpus, gpus))
+        group, room = self.groups[number], self.request.clusters[cluster]
+        size = _ladder_size(group.sizes, room.largest_node, self.scale, (cpus, gpus))
         self.free[cluster] = np.maximum(self.free[cluster] - self.scale.amount((size.cpu, size.gpu)), 0)
         if number not in self.advice:
             self.advice[number] = Advice(group.job, group.group, size.cpu, size.gpu, room.cluster)
 
-    def _end_next(self) -> None:
+    def _release_next(self) -> None:
         """Move to the moment at which the broker's next own task is believed to end."""
-        one = self.held.pop(0)
-        self.elapsed = max(self.elapsed, self.scale.steps(max(0, one.duration - one.elapsed)))
-        room = self.free[one.cluster_index] + self.scale.amount((one.cpu, one.gpu))
-        self.free[one.cluster_index] = np.minimum(room, self.capacity[one.cluster_index])
+        ended = self.held.pop(0)
+        self.elapsed = max(self.elapsed, self.scale.steps(max(0, ended.duration - ended.elapsed)))
+        room = self.free[ended.cluster_index] + self.scale.amount((ended.cpu, ended.gpu))
+        self.free[ended.cluster_index] = np.minimum(room, self.capacity[ended.cluster_index])
 
-    def _view(self) -> View:
-        n, p = len(self.seen.clusters), len(self.slots)
+    def _view(self) -> EdgeView:
+        n, p = len(self.request.clusters), len(self.slots)
         columns = {name: np.zeros((1, n, p), dtype=np.int64) for name in ("kind", "waited", "reach")}
         task = np.full((1, n, p), NONE, dtype=np.int64)
         for slot, number in enumerate(self.slots):
@@ -179,7 +179,7 @@ class _Round:
                 columns["waited"][0, cluster, slot] = int(self.scale.steps(group.waited) + self.elapsed)
                 columns["reach"][0, cluster, slot] = bits
         behind = max(0, sum(group.count for group in self.groups) - p)
-        return View(
+        return EdgeView(
             time=np.zeros(1, dtype=np.int64),
             free=self.free[None],
             capacity=self.capacity,
@@ -212,7 +212,7 @@ class _Round:
         return columns
 
 
-def _slots(groups: Sequence[WaitingGroup]) -> list[int]:
+def _waiting_slots(groups: Sequence[WaitingGroup]) -> list[int]:
     """Return the groups of the pending slots: tasks of all groups in turn, up to ``SLOTS_MAX``."""
     slots: list[int] = []
     for turn in range(SLOTS_MAX):
@@ -220,7 +220,9 @@ def _slots(groups: Sequence[WaitingGroup]) -> list[int]:
     return slots[:SLOTS_MAX]
 
 
-def _rule(groups: Sequence[WaitingGroup], held: Sequence[HeldResources], scale: Scale) -> PricedRule:
+def _compile_rule(
+    groups: Sequence[WaitingGroup], held: Sequence[HeldResources], scale: UnitScale
+) -> PricedRule:
     """Compile the rule for believed durations: a row for each group, then one for each running task."""
     rows = [_durations(group.sizes, scale) for group in groups]
     rows += [np.full((SIZES_MAX + 1, SIZES_MAX + 1), scale.steps(one.duration)) for one in held]
@@ -229,7 +231,7 @@ def _rule(groups: Sequence[WaitingGroup], held: Sequence[HeldResources], scale: 
     return compile_rule(np.stack(rows), minimum, Prices())
 
 
-def _durations(sizes: Sequence[SizeEstimate], scale: Scale) -> Floats:
+def _durations(sizes: Sequence[SizeEstimate], scale: UnitScale) -> Floats:
     """Return steps by CPUs and GPUs: those of the group's largest size within; ``inf`` below the least."""
     table = np.full((SIZES_MAX + 1, SIZES_MAX + 1), np.inf)
     for size in sorted(sizes, key=lambda size: (size.gpu, size.cpu)):
@@ -239,8 +241,8 @@ def _durations(sizes: Sequence[SizeEstimate], scale: Scale) -> Floats:
     return table
 
 
-def _of_ladder(
-    sizes: Sequence[SizeEstimate], node: Amount, scale: Scale, chosen: tuple[int, int]
+def _ladder_size(
+    sizes: Sequence[SizeEstimate], node: Amount, scale: UnitScale, chosen: tuple[int, int]
 ) -> SizeEstimate:
     """Return the group's largest size within the chosen one that fits a node; the least if none does."""
     within = [

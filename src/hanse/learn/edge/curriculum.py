@@ -13,14 +13,14 @@ from hanse.sim.edge import setting as settings
 from hanse.sim.edge import speeds
 from hanse.sim.edge.play import true_durations
 from hanse.sim.edge.setting import Setting
-from hanse.sim.edge.speeds import SpeedBook
+from hanse.sim.edge.speeds import SpeedTable
 from hanse.sim.edge.streams import Streams, make_streams
 
-Course = Literal["fixed", "randomised", "wide"]
+Curriculum = Literal["fixed", "randomised", "wide"]
 """Base setting alone; also other loads, clusters and speeds; also kinds of the test-bed's shape and
 single-task mode."""
 
-STREAMS_FROM: Final = 10_000_000
+FIRST_TRAINING_STREAM: Final = 10_000_000
 """First number of the training streams; evaluation uses lower numbers."""
 
 _SMALL: Final = (4, 8)
@@ -29,7 +29,7 @@ _SIZES: Final = (8, 12, 16, 20, 24)
 waiting that can only run there."""
 
 
-class Lesson(msgspec.Struct, frozen=True, eq=False):
+class TrainingIteration(msgspec.Struct, frozen=True, eq=False):
     """Setting, streams (replicas of a stream next to each other) and rule of one iteration."""
 
     setting: Setting
@@ -37,16 +37,16 @@ class Lesson(msgspec.Struct, frozen=True, eq=False):
     rule: PricedRule
 
 
-def lesson(
+def make_iteration(
     base: Setting,
-    course: Course,
+    curriculum: Curriculum,
     seed: int,
     iteration: int,
     replicas: int,
     rows: int = 288,
     drawn: float | None = None,
     base_share: float = 0.5,
-) -> Lesson:
+) -> TrainingIteration:
     """Return the iteration with this number, of about ``rows`` episodes times clusters.
 
     ``drawn`` in [0, 1) selects the sort of setting; by default it is drawn. Below ``base_share`` it is the
@@ -54,19 +54,23 @@ def lesson(
     """
     rng = np.random.default_rng([seed, iteration])
     drawn = rng.random() if drawn is None else drawn
-    setting = base if course == "fixed" else randomised(base, rng, drawn, base_share, wide=course == "wide")
+    setting = (
+        base
+        if curriculum == "fixed"
+        else randomised_setting(base, rng, drawn, base_share, wide=curriculum == "wide")
+    )
     groups = max(rows // (setting.clusters * replicas), 2)
-    first = STREAMS_FROM + (seed * 100_000 + iteration) * 64
+    first = FIRST_TRAINING_STREAM + (seed * 100_000 + iteration) * 64
     seeds = [first + group for group in range(groups) for _ in range(replicas)]
-    return Lesson(setting=setting, streams=make_streams(setting, seeds), rule=rule_of(setting))
+    return TrainingIteration(setting=setting, streams=make_streams(setting, seeds), rule=rule_of(setting))
 
 
 def rule_of(setting: Setting) -> PricedRule:
     """Return the priced rule on the setting's true durations."""
-    return compile_rule(true_durations(setting), setting.book.minimum, Prices())
+    return compile_rule(true_durations(setting), setting.speed_table.minimum, Prices())
 
 
-def randomised(
+def randomised_setting(
     base: Setting, rng: np.random.Generator, drawn: float, base_share: float, *, wide: bool
 ) -> Setting:
     """Return the base at another load in a share of iterations; else other clusters, half at other speeds.
@@ -76,8 +80,8 @@ def randomised(
     """
     if drawn < base_share:
         return msgspec.structs.replace(base, arrival_rate=base.arrival_rate * rng.uniform(0.8, 1.2))
-    bench = wide and drawn < base_share + BENCH_SHARE * (1.0 - base_share)
-    setting = bench_lesson(rng) if bench else other_clusters(base, rng)
+    bench = wide and drawn < base_share + BENCH_SETTING_SHARE * (1.0 - base_share)
+    setting = bench_setting(rng) if bench else other_clusters(base, rng)
     if wide and rng.random() < SINGLE_SHARE:
         # one start per cluster and step: the load must leave room for the waiting that this makes
         setting = msgspec.structs.replace(
@@ -86,7 +90,7 @@ def randomised(
     return setting
 
 
-BENCH_SHARE: Final = 0.3
+BENCH_SETTING_SHARE: Final = 0.3
 SINGLE_SHARE: Final = 0.15
 """Shares of the wide curriculum's iterations that are not the base."""
 
@@ -95,19 +99,19 @@ def other_clusters(base: Setting, rng: np.random.Generator) -> Setting:
     """Return three to five clusters of drawn sizes, the first one small; half with other speeds."""
     clusters = int(rng.integers(3, 6))
     sizes = np.concatenate([rng.choice(_SMALL, size=1), rng.choice(_SIZES, size=clusters - 1)])
-    book, work = base.book, 12.0
+    speed_table, work = base.speed_table, 12.0
     if rng.random() < 0.5:
-        book, work = stretched(rng)
+        speed_table, work = scaled_speeds(rng)
     load = rng.uniform(0.6, 0.88)
     return Setting(
         name="randomised",
         capacity=tuple((int(size), int(size)) for size in sizes),
         arrival_rate=float(load * sizes.sum() / work),
-        book=book,
+        speed_table=speed_table,
     )
 
 
-def bench_lesson(rng: np.random.Generator) -> Setting:
+def bench_setting(rng: np.random.Generator) -> Setting:
     """Return clusters with about twice as many CPUs as GPUs, and kinds that need both; corrected mode."""
     clusters = int(rng.integers(2, 5))
     gpus = rng.choice((4, 6, 8, 12, 16), size=clusters)
@@ -123,36 +127,36 @@ def bench_lesson(rng: np.random.Generator) -> Setting:
         for _ in range(2)
     )
     flat = (float(rng.uniform(15.0, 60.0)), 0.0, 0.0, 0.0, 1.0)
-    book = speeds.bench_shaped(shapes=(*shapes, flat))
+    speed_table = speeds.bench_speeds(shapes=(*shapes, flat))
     load = rng.uniform(0.35, 0.6)
     return Setting(
         name="bench",
         capacity=tuple((int(c), int(g)) for c, g in zip(cpus, gpus, strict=True)),
-        arrival_rate=float(load * gpus.sum() / least_work(book)),
-        book=book,
+        arrival_rate=float(load * gpus.sum() / least_work(speed_table)),
+        speed_table=speed_table,
         noise=0.02,
         corrected=True,
     )
 
 
-def least_work(book: SpeedBook) -> float:
+def least_work(speed_table: SpeedTable) -> float:
     """Return the mean over kinds of the GPU-steps of a task at its cheapest size."""
-    steps = speeds.durations(book)
+    steps = speeds.durations(speed_table)
     steps = np.where(np.isfinite(steps), steps, speeds.DURATION_MAX)
     work = (steps[:, :, 1:] * np.arange(1, steps.shape[2])).min(axis=(1, 2))
     return float(work.mean())
 
 
-def stretched(rng: np.random.Generator) -> tuple[SpeedBook, float]:
+def scaled_speeds(rng: np.random.Generator) -> tuple[SpeedTable, float]:
     """Return the synthetic kinds with other speeds, and the mean GPU-steps of a task at its cheapest size."""
-    plain = speeds.synthetic()
+    plain = speeds.synthetic_speeds()
     flat, steep = rng.uniform(0.14, 0.5), rng.uniform(0.7, 1.5)
     scale = np.array([flat / 0.25, steep])[:, None, None]
-    book = msgspec.structs.replace(plain, rate=plain.rate * scale, base=plain.base * scale)
-    return book, least_work(book)
+    speed_table = msgspec.structs.replace(plain, rate=plain.rate * scale, base=plain.base * scale)
+    return speed_table, least_work(speed_table)
 
 
-VALIDATION: Final = {"syn3": 400, "hetero6": 32, "bench": 12}
+VALIDATION_EPISODES: Final = {"syn3": 400, "hetero6": 32, "bench": 12}
 """Settings on which a network is validated during training, and episodes of each.
 
 With 96 of `syn3` a ratio to the rule was off by up to 0.5 % from that with 400: as much as there is to gain;
@@ -160,17 +164,17 @@ with 192, which chose an iteration too early, by 0.14 % from that with 1,000.
 """
 
 
-def judges(course: Course) -> tuple[str, ...]:
+def validation_names(curriculum: Curriculum) -> tuple[str, ...]:
     """Return the settings that choose among the iterations of a run: those its curriculum covers."""
-    return tuple(name for name in VALIDATION if name != "bench" or course == "wide")
+    return tuple(name for name in VALIDATION_EPISODES if name != "bench" or curriculum == "wide")
 
 
-def validation(name: str) -> tuple[Setting, list[int]]:
+def validation_streams(name: str) -> tuple[Setting, list[int]]:
     """Return a setting and streams for validation during training; not used for anything else."""
-    made = {"syn3": settings.syn3, "hetero6": settings.hetero6, "bench": _bench}[name]()
-    return made, list(range(9_000_000, 9_000_000 + VALIDATION[name]))
+    setting = {"syn3": settings.syn3, "hetero6": settings.hetero6, "bench": _bench_validation_setting}[name]()
+    return setting, list(range(9_000_000, 9_000_000 + VALIDATION_EPISODES[name]))
 
 
-def _bench() -> Setting:
+def _bench_validation_setting() -> Setting:
     """Return the test-bed's kinds on unequal clusters."""
     return msgspec.structs.replace(settings.testbed3(), name="bench", capacity=((12, 6), (16, 8), (20, 10)))
