@@ -76,9 +76,8 @@ class Broker:
         self._standby = StandbyShards(self._context, self._replication.take_over)
         self._admission = Admission(self._context, self._lifecycle, self._replication)
         timings, grace = config.timings, config.timings.lease_grace
-        self._give_up_after = lease_span(timings.cluster_lease, grace) + lease_span(
-            timings.runner_lease, grace
-        )
+        spans = lease_span(timings.cluster_lease, grace), lease_span(timings.runner_lease, grace)
+        self._give_up_after = sum(spans)
         """Time without a heartbeat from a cluster after which all its movable attempts have ended."""
         self._advice = self._placement.sizing.advice
         self._eligibility = ClusterEligibility(self._context, self._lifecycle)

@@ -406,10 +406,8 @@ class ShardReplication:
             owned = shards.get(record.shard) if record is not None else None
             if record is None or not on_attempt_ended(record, task & INDEX_MASK, end) or owned is None:
                 unreplicated = unreplicated or UnreplicatedEnds(shards.values())
-                if (
-                    task,
-                    end.attempt,
-                ) in unreplicated.ends or task >> INDEX_BITS in self.state.transferred_jobs:
+                is_transferred = task >> INDEX_BITS in self.state.transferred_jobs
+                if (task, end.attempt) in unreplicated.ends or is_transferred:
                     continue  # acknowledged when the standby knows it, or by the new owner
                 owned = unreplicated.find_shard(task)
                 if owned is None:

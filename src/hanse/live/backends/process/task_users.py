@@ -244,7 +244,8 @@ def reserve_block(users: UserRange, directory: Path, reservations: Path = RESERV
         os.close(lock)
     raise UsersMissingError(
         f"all {len(taken)} blocks of user ids for jobs belong to other runners of this machine "
-        f"({reservations}): give the backend more by 'users: {first: N, count: M}', or one account by 'user: NAME'"
+        f"({reservations}): "
+        "give the backend more by 'users: {first: N, count: M}', or one account by 'user: NAME'"
     )
 
 
