@@ -332,6 +332,7 @@ class Broker:
     def _beat(self, now: int) -> None:
         context = self._context
         self._beat_at = now + context.timings.beat
+        context.membership.told_version = self._replication.find_tellable_version()
         peers, gossip = context.membership.next_gossip(context.seed)
         for peer in peers:
             context.links.send_soft(context.effects, peer, gossip)
@@ -410,7 +411,7 @@ class Broker:
 
     def count_unreplicated(self) -> int:
         """Count the jobs and messages that would be lost with this broker."""
-        return self._replication.teardown.count_unreplicated()
+        return self._replication.teardown.count_unreplicated() + self._standby.count_takeovers()
 
     def is_alive(self, broker: str) -> bool:
         """True if a peer is not suspected of being dead."""

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Sequence, Sized
 import msgspec
 
 from hanse.core.broker.failover.end_columns import ends_in
+from hanse.core.broker.failover.terms import takeover_count
 from hanse.core.broker.job_table import OUTCOME_BY_STATE
 from hanse.core.messaging.link import NEVER
 from hanse.model.effects import Effect, TaskSettled, TasksSettled
@@ -71,6 +72,8 @@ class OwnedShard(
     """Columns of ends to be published, where neighbours ended differently: message number, and the column."""
     done_runs: list[tuple[TaskId, int, int, int]] = []
     """Runs of neighbours that ended alike, not yet sent to the standby: task, state, attempt, count."""
+    agreed_version: int = 0
+    """Version of the league file by which every warden has agreed to the takeover of this shard."""
 
     def ack_later(self, cluster: str, task: TaskId, attempt: int) -> bool:
         """Let the warden forget an end when the standby knows it; True if there is a standby."""
@@ -79,6 +82,13 @@ class OwnedShard(
         else:
             self.pending_acks.append((0, cluster, task, attempt))
         return bool(self.standby)
+
+    def is_unknown_to(self, cluster: str, since: int) -> bool:
+        """True if the warden of a cluster that joined in version ``since`` may take a former owner of this
+        shard for its owner: it was not asked at the takeover, and has not answered a registration."""
+        is_taken_over = takeover_count(self.term) > 0
+        is_informed = cluster in self.accepted_terms or cluster in self.disowned_by
+        return is_taken_over and since > self.agreed_version and not is_informed
 
     def is_quiet(self) -> bool:
         """True if no job and no unsent entry of the shard is left."""

@@ -170,6 +170,18 @@ class ShardReplication:
             ):
                 self._register_standby(shard)
 
+    def find_tellable_version(self) -> int:
+        """Return the version of the league file that peers may believe this broker uses: the own one, or the
+        one before a cluster joined whose warden does not know a takeover by this broker. Nobody uses that
+        cluster until then, so a former owner that missed the takeover cannot start anything there."""
+        config = self.context.config
+        version = config.version
+        for cluster, since in zip(config.clusters, config.clusters_since, strict=False):
+            is_newcomer = 0 < since <= version and cluster not in config.retired
+            if is_newcomer and any(one.is_unknown_to(cluster, since) for one in self.state.owned.values()):
+                version = since - 1
+        return version
+
     def _find_next_standby(self) -> str:
         """Return the first reachable peer on the ring; "" if there is none."""
         return next((name for name in self.context.membership.ring if self._is_reachable(name)), "")
@@ -455,6 +467,7 @@ class ShardReplication:
         owned = self.state.owned[shard] = new_owned_shard(term, standby)
         self._update_shard_ids()
         owned.jobs_left, owned.former_owner = len(shard_copy.jobs), shard_copy.owner
+        owned.agreed_version = context.config.version
         cuts = {job: shard_copy.task_ends[job].cut() for job in shard_copy.jobs}
         records = []
         for replica in shard_copy.jobs.values():

@@ -148,6 +148,10 @@ class StandbyShards:
         if shard_copy.is_taking_over:
             self._abort_takeover(shard, shard_copy)
 
+    def count_takeovers(self) -> int:
+        """Count the takeovers under way: wardens that have agreed already would wait for this broker."""
+        return sum(shard_copy.is_taking_over for shard_copy in self.shards.values())
+
     def has_job(self, job: JobId) -> bool:
         """True if a copy of a job is kept here."""
         return bool(self.find_owner(job))
