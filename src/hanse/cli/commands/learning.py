@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-LEARNED_POLICIES: Final = {"edge": "hanse.learning.edge.cli"}
+LEARNED_POLICIES: Final[dict[str, str]] = {"edge": "hanse.learning.edge.cli"}
 """Modules of learned policies by name.
 
 Each has a table ``COMMANDS`` of its commands by group. A policy whose module is not installed is not listed.

@@ -11,7 +11,7 @@ from hanse.model.advice import Advice, AdviceRequest
 
 Advisor = Callable[[AdviceRequest], tuple[Advice, ...]]
 
-MODELS: Final = {"edge": "hanse.learning.edge.network.advisor:load_advisor"}
+MODELS: Final[dict[str, str]] = {"edge": "hanse.learning.edge.network.advisor:load_advisor"}
 """Loaders by model, as ``module:function``; a loader returns an advisor, or a sentence why there is none."""
 DEFAULT_MODEL: Final = "edge"
 """Model of the sizer ``network``."""
@@ -20,7 +20,7 @@ DEFAULT_MODEL: Final = "edge"
 def load_model(name: str) -> Advisor | str:
     """Return the advisor of a model, or a sentence why it cannot be used."""
     if name not in MODELS:
-        return f"there is no model {name!r}; there are {', '.join(MODELS)}"
+        return f"there is no model {name!r}; installed are: {', '.join(MODELS) or 'none'}"
     module, _, function = MODELS[name].partition(":")
     try:
         loaded: Advisor | str = getattr(import_module(module), function)()
