@@ -235,7 +235,7 @@ def _wait_for_end(client: Any, jobs: list[str], given: dict[str, Any], as_json: 
 
     if given["follow"]:
         for job in jobs:
-            follow(client.doors, job, None, WantedOutput())
+            follow(client.endpoints, job, None, WantedOutput())
     rows = wait_for_jobs(client, jobs, given["timeout"])
     if as_json:
         print_json({"jobs": rows})

@@ -157,9 +157,8 @@ class ProcessBackend:
         self._encoder = StartRequestEncoder(
             directory, cluster, run_as, self._limits, wrapper, output_bytes_max, pids_max, memory
         )
-        self._encoder.hides_processes = (
-            self._user_range is not None and sandbox == "none" and can_hide_processes()
-        )
+        has_job_users = self._user_range is not None and sandbox == "none"
+        self._encoder.hides_processes = has_job_users and can_hide_processes()
         bases = tuple(base.path for base in self._limits.bases)
         self._launcher = LauncherClient(directory, bases, self._on_launcher_reports, self._on_launcher_lost)
         self._attempts: dict[AttemptId, _ProcessAttempt] = {}
