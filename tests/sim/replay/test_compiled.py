@@ -131,7 +131,7 @@ LIMITS: dict[str, tuple[tuple[ModuleType, ...], list[int]]] = {
     "ENDS_PER_MESSAGE_MAX": ((attempts,), [1, 3, 2_000]),
     "GRANTS_MAX": ((grants,), [1, 2, 1_024]),
     "SLOTS_MAX": ((grants,), [1, 3, 65_536]),
-    "BORROW_ROOM": ((placement,), [0, 1, 2, 5]),
+    "BORROW_FACTOR": ((placement,), [0, 1, 2, 5]),
     "WARY_TIME": ((broker,), [0, 1_000, 1_000_000_000]),
 }
 """Limits of the machines, where they are looked up, and values that make them bite in a small league."""
@@ -247,8 +247,8 @@ def test_a_job_wider_than_many_messages_is_the_same() -> None:
 
 
 def test_a_warden_that_keeps_as_many_attempts_as_it_can_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    def narrow(settings: ReplaySettings, faults: bool = False, starts: bool = True) -> ReplayLeague:
-        league = make_league(settings, faults, starts)
+    def narrow(settings: ReplaySettings, reports_starts: bool = True) -> ReplayLeague:
+        league = make_league(settings, reports_starts=reports_starts)
         wardens = tuple(msgspec.structs.replace(warden, runs_max=6) for warden in league.wardens)
         return msgspec.structs.replace(league, wardens=wardens)
 
@@ -371,9 +371,9 @@ def test_the_build_knows_all_sources() -> None:
 
 UNDER_WATCH = """
 import sys
-from hanse.sim.replay.hanse_policy import hanse
-from hanse.sim.replay.compiled.outcome_diff import difference
-from hanse.sim.replay.records import Settings, Workload
+from hanse.sim.replay.hanse_policy import run_hanse
+from hanse.sim.replay.compiled.outcome_diff import describe_difference
+from hanse.sim.replay.records import ReplaySettings, ReplayWorkload
 for starts in (False, True):
     if starts:
         from hanse.sim.replay import hanse_policy as machines
@@ -381,13 +381,13 @@ for starts in (False, True):
     tasks = [1 + job % 17 for job in range(60)]
     offset = [sum(tasks[:job]) for job in range(61)]
     duration = [(task * 7919) % 3_000_000 for task in range(offset[-1])]
-    workload = Workload("w", [job * 40_000 for job in range(60)], offset, duration, [1_500_000] * 60,
+    workload = ReplayWorkload("w", [job * 40_000 for job in range(60)], offset, duration, [1_500_000] * 60,
                         [job % 5 for job in range(60)])
     for order in ("fewest-remaining", "priority"):
-        outcomes = [hanse(workload, Settings(nodes=30, clusters=3, brokers=3, order=order, engine=engine,
+        outcomes = [run_hanse(workload, ReplaySettings(nodes=30, clusters=3, brokers=3, order=order, engine=engine,
                     reserve_percent=10.0, short_cutoff_us=1_000_000)) for engine in ("machines", "compiled")]
-        assert difference(*outcomes) == "", difference(*outcomes)
-        hanse(workload, Settings(nodes=30, clusters=3, brokers=3), lambda _: False)
+        assert describe_difference(*outcomes) == "", describe_difference(*outcomes)
+        run_hanse(workload, ReplaySettings(nodes=30, clusters=3, brokers=3), lambda _: False)
 print("clean")
 """
 
