@@ -159,7 +159,8 @@ def install() -> None:
     setup(cmdclass={"bdist_wheel": WheelWithKernel, "build_py": BuildWithKernel})
 
 
-if sys.argv[1:] == ["build_kernel"]:
-    # Who asks for it by name wants to know: here a failure is one.
-    sys.exit(0 if all(list(map(build_in_tree, PRODUCTS))) else 1)
-install()
+if __name__ == "__main__":  # as pip runs it; a test imports it
+    if sys.argv[1:] == ["build_kernel"]:
+        # Who asks for it by name wants to know: here a failure is one.
+        sys.exit(0 if all(list(map(build_in_tree, PRODUCTS))) else 1)
+    install()
