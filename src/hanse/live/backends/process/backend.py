@@ -1,12 +1,12 @@
 """Tasks as processes of this machine: the embedded backend.
 
-The compiled supervisors (``supervisor.c``) do everything that must survive a daemon. This module is the
+The compiled supervisors (``live/supervisor``) do everything that must survive a daemon. This module is the
 daemon's side: it keeps the requests and the reports, and brings both together again after an absence of the
 daemon or the launcher. It awaits nothing, touches no file and makes no thread per task.
 
-``supervisor.c`` lists the files of the runner's directory. Records are not synced to the disk: they must
-survive the death of every process, and after a crash of the machine nothing runs, so an attempt without a
-readable end is lost.
+``live/supervisor/main.c`` lists the files of the runner's directory. Records are not synced to the disk: they
+must survive the death of every process, and after a crash of the machine nothing runs, so an attempt without
+a readable end is lost.
 """
 
 import asyncio
