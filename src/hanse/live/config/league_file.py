@@ -7,7 +7,7 @@ the field's path and the allowed values; nothing is guessed.
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import yaml
@@ -53,6 +53,7 @@ from hanse.model.job_validation import suggest_spelling
 from hanse.model.problem import Problem, ProblemList, describe_value, printable_name
 from hanse.model.quantities import parse_bytes, parse_cpus, parse_duration, parse_whole
 from hanse.model.resources import CUSTOM_KINDS_MAX, Resources
+from hanse.registry import Registry
 from hanse.security import atomic_files
 
 FILE_BYTES_MAX: Final = 4 << 20
@@ -326,8 +327,8 @@ def _read_policies(fields: FieldReader) -> PolicyConfig:
     if policy is None:
         return PolicyConfig()
     return PolicyConfig(
-        **{name: policy.read(name, _choice_reader(tuple(known)), getattr(PolicyConfig(), name))
-           for name, known in POLICIES.items()}
+        **{name: policy.read(name, _registry_reader(registry), getattr(PolicyConfig(), name))
+           for name, registry in POLICIES.items()}
     )  # fmt: skip
 
 
@@ -336,6 +337,20 @@ def _choice_reader(words: tuple[str, ...]) -> Callable[[object, str], str | Prob
         if isinstance(value, str) and value in words:
             return value
         return Problem(field, f"this is one of {', '.join(words)}, not {describe_value(value)}")
+
+    return read
+
+
+def _registry_reader(registry: Registry[Any]) -> Callable[[object, str], str | Problem]:
+    """Return a reader for the name of something that can be used here: our own, or of an installed
+    package."""
+
+    def read(value: object, field: str) -> str | Problem:
+        if not isinstance(value, str) or value not in registry:
+            rule = f"this is one of {', '.join(registry.names())}, not {describe_value(value)}"
+            return Problem(field, f"{rule}{registry.hint}")
+        problem = registry.find_problem(value)
+        return Problem(field, problem) if problem else value
 
     return read
 
