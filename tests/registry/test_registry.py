@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from hanse.live.backends.registry import BACKENDS
 from hanse.policy.queue_orders import Fifo
 from hanse.registry import CLUSTER_RANKERS, PLACERS, QUEUE_ORDERS, SIZERS, Registry, RegistryError, entries
 from tests.registry.fake_packages import install
 
 ROOT = Path(__file__).parents[2]
 GROUP = "hanse.queue_orders"
-REGISTRIES: tuple[Registry[Any], ...] = (QUEUE_ORDERS, PLACERS, CLUSTER_RANKERS, SIZERS)
+REGISTRIES: tuple[Registry[Any], ...] = (QUEUE_ORDERS, PLACERS, CLUSTER_RANKERS, SIZERS, BACKENDS)
 
 
 def orders() -> Registry[Any]:
@@ -92,6 +93,12 @@ def test_a_thing_without_what_its_kind_needs_is_refused(place: Path) -> None:
     (place / "poor_orders.py").write_text("class Poor:\n    name = 'poor'\n")
     install(place, "poor", {GROUP: {"poor": "poor_orders:Poor"}})
     assert orders().find_problem("poor").endswith("cannot be used: poor_orders:Poor has no key")
+
+
+def test_a_thing_under_a_false_name_is_refused(place: Path) -> None:
+    install(place, "liar", {GROUP: {"other": "hanse.policy.queue_orders:Fifo"}})
+    said = orders().find_problem("other")
+    assert said.endswith("cannot be used: hanse.policy.queue_orders:Fifo calls itself 'fifo'")
 
 
 def test_our_own_wins_over_another_package_and_a_warning_says_so(

@@ -96,10 +96,13 @@ class Registry(Generic[T]):
                 f"{entry.target}: {type(error).__name__}: {error}"
             ) from error
         missing = [attribute for attribute in self._attributes if not hasattr(thing, attribute)]
-        if missing:
+        problem = f"has no {' and no '.join(missing)}" if missing else ""
+        if not missing and "name" in self._attributes and thing.name != name:
+            problem = f"calls itself {thing.name!r}"
+        if problem:
             raise RegistryError(
-                f"the {self.kind} {name!r} of the package {entry.package} cannot be used: {entry.target} has "
-                f"no {' and no '.join(missing)}"
+                f"the {self.kind} {name!r} of the package {entry.package} cannot be used: {entry.target} "
+                f"{problem}"
             )
         return cast("T", thing)
 

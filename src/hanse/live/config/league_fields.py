@@ -8,7 +8,8 @@ the record ``Timings``; the fields of a Slurm backend are beside their own parse
 from typing import Any, Final
 
 from hanse.live.backends.process.task_users import UID_MAX, UserRange
-from hanse.live.config.league import BackendEntry, BackendKind, PolicyConfig
+from hanse.live.backends.registry import BACKENDS
+from hanse.live.config.league import BackendEntry, PolicyConfig
 from hanse.model.form_fields import FormField
 from hanse.model.ids import BROKER_NUMBER_MAX
 from hanse.model.resources import CUSTOM_KINDS_MAX
@@ -105,7 +106,7 @@ CLUSTER_FIELDS: Final = (
         'door: "10.0.0.1:7412"',
     ),
     FormField(
-        "backend", "text or mapping", str(BackendKind.PROCESS), "",
+        "backend", "text or mapping", BackendEntry().kind, "",
         "What runs the tasks: the name of a backend, or a mapping with its settings.",
         "backend: {kind: process, user: per-job, sandbox: auto}",
     ),
@@ -172,7 +173,7 @@ NODE_FIELDS: Final = (
 
 BACKEND_FIELDS: Final = (
     FormField(
-        "kind", _one_of(tuple(str(kind) for kind in BackendKind)), str(BackendKind.PROCESS), "",
+        "kind", _one_of(BACKENDS.shipped), BackendEntry().kind, "",
         "What runs the tasks. `process`: processes on the runner's machine. `slurm`: jobs of a Slurm "
         "cluster. "
         "`null`: nothing runs, and every task succeeds; for measurements.",
