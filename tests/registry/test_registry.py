@@ -13,11 +13,12 @@ import pytest
 from hanse.live.backends.registry import BACKENDS
 from hanse.policy.queue_orders import Fifo
 from hanse.registry import CLUSTER_RANKERS, PLACERS, QUEUE_ORDERS, SIZERS, Registry, RegistryError, entries
+from hanse.sim.traces import FORMATS
 from tests.registry.fake_packages import install
 
 ROOT = Path(__file__).parents[2]
 GROUP = "hanse.queue_orders"
-REGISTRIES: tuple[Registry[Any], ...] = (QUEUE_ORDERS, PLACERS, CLUSTER_RANKERS, SIZERS, BACKENDS)
+REGISTRIES: tuple[Registry[Any], ...] = (QUEUE_ORDERS, PLACERS, CLUSTER_RANKERS, SIZERS, BACKENDS, FORMATS)
 
 
 def orders() -> Registry[Any]:

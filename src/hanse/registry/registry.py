@@ -86,7 +86,7 @@ class Registry(Generic[T]):
             )
         if entry is None:
             raise RegistryError(
-                f"there is no {self.kind} {name!r}; known: {', '.join(self.names())}{self.hint}"
+                f"there is no {self.kind} {name!r}; choose one of: {', '.join(self.names())}{self.hint}"
             )
         try:
             thing = cast("Any", entry.load())
