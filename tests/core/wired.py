@@ -50,10 +50,7 @@ from hanse.model.ids import SECOND, JobId, TaskId, task_id
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.messages import AttemptEnd, Envelope, Message, Outcome, ResourceUsage
 from hanse.model.resources import Resources
-from hanse.policy.cluster_rankers import CLUSTER_RANKERS
-from hanse.policy.placers import PLACERS
-from hanse.policy.queue_orders import QUEUE_ORDERS
-from hanse.policy.sizers import SIZERS
+from hanse.registry import make_policies
 
 T = TypeVar("T")
 
@@ -163,10 +160,7 @@ class Wired:
                 name,
                 lambda config=config: Broker(  # type: ignore[misc]
                     config,
-                    QUEUE_ORDERS[order](),
-                    PLACERS[placer](),
-                    CLUSTER_RANKERS["rotate"](),
-                    SIZERS[sizer](),
+                    *make_policies(order, placer, "rotate", sizer),
                 ),
             )
 

@@ -16,25 +16,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hanse.model.resources import Resources, Vector
-from hanse.policy.cluster_rankers import CLUSTER_RANKERS
 from hanse.policy.interface import ClusterFacts, ClusterRanker, JobFacts, Placer, QueueOrder, Sizer
 from hanse.policy.node_columns import NodeColumns, mask_indices, mask_of
-from hanse.policy.placers import PLACERS
-from hanse.policy.queue_orders import QUEUE_ORDERS
-from hanse.policy.sizers import SIZERS
+from hanse.registry import CLUSTER_RANKERS, PLACERS, QUEUE_ORDERS, SIZERS, Registry
 
-orders = pytest.mark.parametrize("name", QUEUE_ORDERS)
-placers = pytest.mark.parametrize("name", PLACERS)
-ranks = pytest.mark.parametrize("name", CLUSTER_RANKERS)
-sizers = pytest.mark.parametrize("name", SIZERS)
+orders = pytest.mark.parametrize("name", QUEUE_ORDERS.shipped)
+placers = pytest.mark.parametrize("name", PLACERS.shipped)
+ranks = pytest.mark.parametrize("name", CLUSTER_RANKERS.shipped)
+sizers = pytest.mark.parametrize("name", SIZERS.shipped)
 
 
 @pytest.mark.parametrize("registry", [QUEUE_ORDERS, PLACERS, CLUSTER_RANKERS, SIZERS])
 def test_a_policy_is_registered_under_its_own_name_and_says_what_it_does(
-    registry: dict[str, type[QueueOrder] | type[Placer] | type[ClusterRanker] | type[Sizer]],
+    registry: Registry[type[QueueOrder] | type[Placer] | type[ClusterRanker] | type[Sizer]],
 ) -> None:
-    assert registry
-    for name, kind in registry.items():
+    assert registry.shipped
+    for name in registry.shipped:
+        kind = registry.get(name)
         assert kind().name == name
         assert name == name.lower()
         assert kind.__doc__
@@ -59,7 +57,7 @@ facts = st.builds(
 def test_keys_are_integers_of_one_length_and_so_in_total_order(
     name: str, one: JobFacts, other: JobFacts
 ) -> None:
-    order = QUEUE_ORDERS[name]()
+    order = QUEUE_ORDERS.get(name)()
     first, second = order.key(one), order.key(other)
     assert len(first) == len(second) >= 1
     assert all(type(part) is int for part in first + second)
@@ -69,16 +67,16 @@ def test_keys_are_integers_of_one_length_and_so_in_total_order(
 @orders
 @given(one=facts)
 def test_a_key_depends_on_the_facts_alone(name: str, one: JobFacts) -> None:
-    order = QUEUE_ORDERS[name]()
+    order = QUEUE_ORDERS.get(name)()
     before = order.key(one)
     order.key(JobFacts(5, 5, 5, 5, 5, True))
-    assert order.key(one) == before == QUEUE_ORDERS[name]().key(one)
+    assert order.key(one) == before == QUEUE_ORDERS.get(name)().key(one)
 
 
 @orders
 @given(one=facts, later=st.integers(1, 1 << 40))
 def test_of_two_alike_the_earlier_goes_first(name: str, one: JobFacts, later: int) -> None:
-    order = QUEUE_ORDERS[name]()
+    order = QUEUE_ORDERS.get(name)()
     second = JobFacts(one.accepted_at + later, *_rest(one))
     assert order.key(one) < order.key(second)
 
@@ -86,7 +84,7 @@ def test_of_two_alike_the_earlier_goes_first(name: str, one: JobFacts, later: in
 @orders
 @given(one=facts, done=st.integers(0, 1 << 20))
 def test_only_an_order_that_says_so_follows_progress(name: str, one: JobFacts, done: int) -> None:
-    order = QUEUE_ORDERS[name]()
+    order = QUEUE_ORDERS.get(name)()
     further = JobFacts(one.accepted_at, one.tasks, max(0, one.remaining - done), *_rest(one)[2:])
     if not order.follows_progress:
         assert order.key(one) == order.key(further)
@@ -142,7 +140,7 @@ def questions() -> st.SearchStrategy[Question]:
 
 def answer(name: str, question: Question, room: NodeColumns | None = None) -> list[int]:
     nodes = len(question.capacity)
-    return PLACERS[name]().place(
+    return PLACERS.get(name)().place(
         room or question.room(), question.ask, mask_of(question.mask, nodes), question.start, question.tasks,
         question.each_max, np.array(question.attributes, dtype=np.int64),
     )  # fmt: skip
@@ -171,7 +169,7 @@ def test_a_placer_debits_exactly_what_it_answers_and_changes_nothing_else(
     mask = mask_of(question.mask, len(question.capacity))
     attributes = np.array(question.attributes, dtype=np.int64)
     before = mask.copy(), attributes.copy()
-    chosen = PLACERS[name]().place(
+    chosen = PLACERS.get(name)().place(
         room, question.ask, mask, question.start, question.tasks, question.each_max, attributes
     )
     assert mask_indices(mask, room.nodes) == mask_indices(before[0], room.nodes) == question.mask
@@ -259,17 +257,17 @@ clusters = st.lists(st.tuples(st.integers(0, 1_000), st.integers(-1, 4)), min_si
 @given(known=clusters, start=st.integers(0, 20))
 def test_a_ranking_is_a_permutation_and_pure(name: str, known: list[ClusterFacts], start: int) -> None:
     before = list(known)
-    order = CLUSTER_RANKERS[name]().rank(known, start)
+    order = CLUSTER_RANKERS.get(name)().rank(known, start)
     assert sorted(order) == list(range(len(known)))
     assert known == before
-    assert CLUSTER_RANKERS[name]().rank(known, start) == order
+    assert CLUSTER_RANKERS.get(name)().rank(known, start) == order
 
 
 @ranks
 @given(known=clusters, start=st.integers(0, 20))
 def test_a_ranking_does_not_go_by_names(name: str, known: list[ClusterFacts], start: int) -> None:
     renamed = [ClusterFacts(f"z{len(known) - at}", it.standing, it.data) for at, it in enumerate(known)]
-    assert CLUSTER_RANKERS[name]().rank(renamed, start) == CLUSTER_RANKERS[name]().rank(known, start)
+    assert CLUSTER_RANKERS.get(name)().rank(renamed, start) == CLUSTER_RANKERS.get(name)().rank(known, start)
 
 
 @ranks
@@ -277,7 +275,7 @@ def test_a_ranking_does_not_go_by_names(name: str, known: list[ClusterFacts], st
 def test_equal_clusters_are_ranked_in_circular_order(name: str, count: int, start: int) -> None:
     known = [ClusterFacts(f"c{at}", 1_000, -1) for at in range(count)]
     expected = [(start + at) % count for at in range(count)]
-    assert CLUSTER_RANKERS[name]().rank(known, start) == expected
+    assert CLUSTER_RANKERS.get(name)().rank(known, start) == expected
 
 
 @ranks
@@ -285,7 +283,7 @@ def test_equal_clusters_are_ranked_in_circular_order(name: str, count: int, star
 def test_clusters_with_the_data_come_first_in_the_jobs_order(
     name: str, known: list[ClusterFacts], start: int
 ) -> None:
-    places = [known[at].data for at in CLUSTER_RANKERS[name]().rank(known, start)]
+    places = [known[at].data for at in CLUSTER_RANKERS.get(name)().rank(known, start)]
     listed = [place for place in places if place >= 0]
     assert places[: len(listed)] == sorted(listed)
 
@@ -312,19 +310,19 @@ def test_a_ladder_falls_from_the_most_to_the_least(
     name: str, asked: tuple[Resources, Resources | None]
 ) -> None:
     least, most = asked
-    ladder = SIZERS[name]().sizes_to_try(least, most)
+    ladder = SIZERS.get(name)().sizes_to_try(least, most)
     assert ladder[-1] == least
     assert all(size.fits(most or least) and least.fits(size) for size in ladder)
     for larger, smaller in pairwise(ladder):
         assert smaller.fits(larger)
         assert smaller != larger
-    assert SIZERS[name]().sizes_to_try(least, most) == ladder
+    assert SIZERS.get(name)().sizes_to_try(least, most) == ladder
 
 
 @sizers
 def test_a_ladder_is_short(name: str) -> None:
     huge = Resources(1_000_000_000, 1 << 50, 1 << 20)
-    assert len(SIZERS[name]().sizes_to_try(Resources(1, 1), huge)) <= 64
+    assert len(SIZERS.get(name)().sizes_to_try(Resources(1, 1), huge)) <= 64
 
 
 @sizers
@@ -332,5 +330,5 @@ def test_a_ladder_is_short(name: str) -> None:
 def test_work_that_is_not_elastic_gets_what_it_asks_for(
     name: str, asked: tuple[Resources, Resources | None]
 ) -> None:
-    assert SIZERS[name]().sizes_to_try(asked[0], None) == (asked[0],)
-    assert SIZERS[name]().sizes_to_try(asked[0], asked[0]) == (asked[0],)
+    assert SIZERS.get(name)().sizes_to_try(asked[0], None) == (asked[0],)
+    assert SIZERS.get(name)().sizes_to_try(asked[0], asked[0]) == (asked[0],)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hanse.policy.node_columns import NodeColumns, full_mask, mask_of
-from hanse.policy.placers import PLACERS
+from hanse.registry import PLACERS
 
 CAPACITY = [(8_000, 0, 0)] * 5
 FREE = [8_000, 1_000, 2_000, 0, 4_000]
@@ -22,7 +22,7 @@ def place(
     name: str, count: int = 1, start: int = 0, each_max: int = 0, mask: tuple[int, ...] = ()
 ) -> list[int]:
     chosen = mask_of(mask, 5) if mask else full_mask(5)
-    return PLACERS[name]().place(room(), (1_000, 0, 0), chosen, start, count, each_max, ATTRIBUTES)
+    return PLACERS.get(name)().place(room(), (1_000, 0, 0), chosen, start, count, each_max, ATTRIBUTES)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_bound_per_node_spreads_the_tasks_over_the_next_best(name: str, expect
     assert place(name, 9, start=2, each_max=1) == expected
 
 
-@pytest.mark.parametrize("name", PLACERS)
+@pytest.mark.parametrize("name", PLACERS.shipped)
 def test_the_mask_rules_over_every_preference(name: str) -> None:
     assert place(name, 3, mask=(4,)) == [4, 4, 4]
     assert place(name, 3, mask=(3,)) == []

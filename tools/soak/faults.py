@@ -17,6 +17,7 @@ import msgspec
 from tests.live.harness import Door, LiveLeague
 
 from hanse.live.config.league_file import league_to_text, load
+from hanse.registry import QUEUE_ORDERS
 from hanse.security.identity import Role
 from tools.soak.setting import BROKERS, CLUSTERS, NODES, RUNNER, Setting
 
@@ -26,7 +27,6 @@ HELD_MAX = 2
 DOOR_SECONDS = 10.0
 HELP_TIMES_MAX = 60
 """How often what ends a fault is tried."""
-ORDERS = ("fifo", "fewest-remaining", "short-first", "priority")
 WEIGHTS = {
     "kill": 6, "launcher": 2, "supervisor": 3, "watchdog": 2, "kill all": 1, "halt": 5, "restart": 3,
     "rolling restart": 1, "disk": 3, "league file": 1, "drain": 2,
@@ -232,7 +232,7 @@ class Faults(threading.Thread):
     def _change(self) -> str:
         """Another policy for the league. It is refused while too few brokers are there, rightly so."""
         known = load(self._live.home.league_file)
-        order = self._choose.choice([order for order in ORDERS if order != known.policy.order])
+        order = self._choose.choice([order for order in QUEUE_ORDERS.shipped if order != known.policy.order])
         policy = msgspec.structs.replace(known.policy, order=order)
         text = league_to_text(msgspec.structs.replace(known, policy=policy))
         broker = self._choose.choice(BROKERS)

@@ -14,22 +14,26 @@ def isolation_notices(league: "LeagueConfig", home: Path) -> list[str]:
     """Return all warnings: a line for each thing that is not isolated or not limited."""
     lines = (
         isolation_notice(league, home),
-        slurm_notice(league),
+        *backend_notices(league),
         hiding_notice(league),
         memory_notice(league),
     )
     return [line for line in lines if line is not None]
 
 
-def slurm_notice(league: "LeagueConfig") -> str | None:
-    """Return what Slurm does not isolate; None if the league has no such cluster."""
-    names = [entry.name for entry in league.clusters if entry.backend.kind == "slurm"]
-    if not names:
-        return None
-    return (
-        f"Tasks in {', '.join(names)} are not isolated from each other: on Slurm all run as one account, "
-        "which can read their keys, output and records. Let only people submit who trust each other."
-    )
+def backend_notices(league: "LeagueConfig") -> list[str]:
+    """Return what the backends of the league never isolate, a line for each kind."""
+    from hanse.live.backends.registry import BACKENDS  # noqa: PLC0415  keeps 'hanse up' fast
+
+    names: dict[str, list[str]] = {}
+    for entry in league.clusters:
+        names.setdefault(entry.backend.kind, []).append(entry.name)
+    notices = {kind: BACKENDS.get(kind).isolation_notice for kind in names}
+    return [
+        f"Tasks in {', '.join(names[kind])} are not isolated from each other: {notice}"
+        for kind, notice in notices.items()
+        if notice
+    ]
 
 
 def hiding_notice(league: "LeagueConfig") -> str | None:

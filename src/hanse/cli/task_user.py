@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from hanse.live.config.league import LeagueConfig
 
-NOBODY: Final = "nobody"
 PER_JOB: Final = "per-job"
 """Same as in ``live.backends.process.task_users``, which is not imported before the league starts."""
 _NO_ACCOUNT: Final = (-1, -1)
@@ -40,8 +39,12 @@ def python_problem(league: "LeagueConfig") -> str | None:
     """Return why Python calls cannot run in a league of this process, in sentences; None if they can."""
     if os.geteuid() != 0:
         return None
-    backends = [entry.backend for entry in league.clusters if entry.backend.kind != "null"]
-    default_users = {"process": PER_JOB, "slurm": NOBODY}
+    from hanse.live.backends.registry import BACKENDS  # noqa: PLC0415  see the module's docstring
+
+    default_users = {
+        entry.backend.kind: BACKENDS.get(entry.backend.kind).task_user for entry in league.clusters
+    }
+    backends = [entry.backend for entry in league.clusters if default_users[entry.backend.kind]]
     for name in dict.fromkeys(backend.user or default_users[backend.kind] for backend in backends):
         try:
             user = _NO_ACCOUNT if name == PER_JOB else _user_ids(name)

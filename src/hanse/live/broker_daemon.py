@@ -56,7 +56,7 @@ from hanse.model.effects import (
 )
 from hanse.model.events import AdviceReceived, Booted, MessageReceived
 from hanse.model.messages import Envelope
-from hanse.policy.sizers import SIZERS
+from hanse.registry import SIZERS
 from hanse.security.home import Home
 from hanse.security.identity import Identity, Role
 
@@ -141,7 +141,7 @@ class BrokerDaemon(Daemon):
         self.receivers[self.identity.name] = self._on_message
         self.run_in_background(history_check.keep_asking())
         shell.handle(Booted(clock.now(), epoch, secrets.randbits(SEED_BITS)))
-        if SIZERS[self.league.policy.sizer].takes_advice:
+        if SIZERS.get(self.league.policy.sizer).takes_advice:
             self._policy = PolicyProcess(self._on_advice, self.count)
             self.run_in_background(self._policy.run())
         league_files = LeagueFileSync(self, self._settings_problem, self.machine.count_unreplicated)

@@ -1,8 +1,6 @@
 """Cluster rankings: order of the clusters in which a broker looks for room."""
 
-from typing import Final
-
-from hanse.policy.interface import ClusterFacts, ClusterRanker
+from hanse.policy.interface import ClusterFacts
 
 
 class RotatingRanker:
@@ -37,9 +35,3 @@ class BestStandingRanker:
 def _sort_key(facts: ClusterFacts, index: int, start: int, count: int) -> tuple[bool, int, int]:
     """Return a key: clusters with the data first, in the job's order; then the others, in circular order."""
     return (facts.data < 0, facts.data, (index - start) % count)
-
-
-CLUSTER_RANKERS: Final[dict[str, type[ClusterRanker]]] = {
-    rank.name: rank for rank in (RotatingRanker, BestStandingRanker)
-}
-"""Cluster rankings by name."""

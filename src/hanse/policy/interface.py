@@ -30,6 +30,8 @@ class JobFacts(msgspec.Struct, frozen=True, array_like=True):
     """Estimated run time of one task; 0 if there is no estimate."""
     priority: int
     latency: bool
+    tenant: str = ""
+    """Tenant for whom the job runs."""
 
 
 class QueueOrder(Protocol):

@@ -3,13 +3,11 @@
 All keep to the mask and the room; ties go to the first suitable node in circular order from ``start``.
 """
 
-from typing import Final
-
 import numpy as np
 from numpy.typing import NDArray
 
 from hanse.model.resources import Vector
-from hanse.policy.interface import Mask, Placer
+from hanse.policy.interface import Mask
 from hanse.policy.kernels import BEST_FIT, CHEAPEST, FIRST, SPREAD, pick
 from hanse.policy.node_columns import NodeColumns
 
@@ -90,9 +88,3 @@ class FewestAttributes:
     ) -> list[int]:
         """See ``Placer.place``."""
         return pick(room, ask, mask, start, count, CHEAPEST, each_max, attributes)
-
-
-PLACERS: Final[dict[str, type[Placer]]] = {
-    placer.name: placer for placer in (BestFit, Spread, Random, FewestAttributes)
-}
-"""Placers by name."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from hanse.model.ids import SECOND
 from hanse.model.messages import QueueKey
-from hanse.policy.interface import JobFacts, QueueOrder
+from hanse.policy.interface import JobFacts
 
 AGEING_SECONDS: Final = 60
 """Seconds of waiting that one step of priority is worth."""
@@ -72,9 +72,3 @@ class PriorityWithAgeing:
     def key(self, facts: JobFacts) -> QueueKey:
         """Return the arrival, brought forward by priority."""
         return (facts.accepted_at - facts.priority * self.ageing,)
-
-
-QUEUE_ORDERS: Final[dict[str, type[QueueOrder]]] = {
-    order.name: order for order in (Fifo, FewestRemaining, ShortFirst, PriorityWithAgeing)
-}
-"""Queue orders by name."""

@@ -1,10 +1,7 @@
 """Sizers: choice of the size of elastic tasks. Sizes to try come largest first and end with the least."""
 
-from typing import Final
-
 from hanse.model.resources import Resources
-from hanse.policy.interface import ElasticFacts, SizeChoice, Sizer
-from hanse.policy.priced_sizer import NetworkSizer, PricedSizer
+from hanse.policy.interface import ElasticFacts, SizeChoice
 
 
 class LeastSizer:
@@ -45,9 +42,3 @@ class GenerousSizer:
     def preferred_sizes(self, facts: ElasticFacts) -> tuple[SizeChoice, ...]:
         """Return no size in advance."""
         return ()
-
-
-SIZERS: Final[dict[str, type[Sizer]]] = {
-    sizer.name: sizer for sizer in (LeastSizer, GenerousSizer, PricedSizer, NetworkSizer)
-}
-"""Sizers by name."""

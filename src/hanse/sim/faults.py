@@ -13,10 +13,7 @@ from hanse.core.config import NodeConfig, Timings, WardenConfig
 from hanse.model.constraints import Value
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.resources import Resources
-from hanse.policy.cluster_rankers import CLUSTER_RANKERS
-from hanse.policy.placers import PLACERS
-from hanse.policy.queue_orders import QUEUE_ORDERS
-from hanse.policy.sizers import SIZERS
+from hanse.registry import CLUSTER_RANKERS, PLACERS, QUEUE_ORDERS, SIZERS
 from hanse.sim.league import PolicyNames
 from hanse.sim.network import DELAY_KINDS
 from hanse.sim.process import MILLION, Durability, ProcessClock
@@ -129,7 +126,7 @@ def draw_options(seed: int, rng: Random) -> SeedOptions:
         rates=FaultCounts() if calm else _draw_fault_counts(rng, scenario),
         workload=_draw_mix(rng, scenario, safety),
         policies=PolicyNames(
-            *(rng.choice(list(names)) for names in (QUEUE_ORDERS, PLACERS, CLUSTER_RANKERS, SIZERS))
+            *(rng.choice(kind.shipped) for kind in (QUEUE_ORDERS, PLACERS, CLUSTER_RANKERS, SIZERS))
         ),
         safety=safety,
         decisions=rng.random() < 0.5,

@@ -4,10 +4,7 @@ from hanse.core.broker.broker import Broker
 from hanse.core.config import BrokerConfig
 from hanse.core.runner.runner import Runner
 from hanse.core.warden.warden import Warden
-from hanse.policy.cluster_rankers import CLUSTER_RANKERS
-from hanse.policy.placers import PLACERS
-from hanse.policy.queue_orders import QUEUE_ORDERS
-from hanse.policy.sizers import SIZERS
+from hanse.registry import make_policies
 from hanse.sim.league import LeagueFactories, PolicyNames
 
 
@@ -18,10 +15,4 @@ def shipped_factories() -> LeagueFactories:
 
 def make_broker(config: BrokerConfig, policies: PolicyNames) -> Broker:
     """Return a broker with the policies of these names."""
-    return Broker(
-        config,
-        QUEUE_ORDERS[policies.order](),
-        PLACERS[policies.placer](),
-        CLUSTER_RANKERS[policies.rank](),
-        SIZERS[policies.sizer](),
-    )
+    return Broker(config, *make_policies(policies.order, policies.placer, policies.rank, policies.sizer))

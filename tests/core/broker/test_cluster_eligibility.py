@@ -12,10 +12,7 @@ from hanse.core.warden.warden import Warden
 from hanse.model.ids import SECOND
 from hanse.model.job import UnreachablePolicy
 from hanse.model.messages import Claim, Demand, Envelope, Gossip, Outcome, RequestTakeover
-from hanse.policy.cluster_rankers import CLUSTER_RANKERS
-from hanse.policy.placers import PLACERS
-from hanse.policy.queue_orders import QUEUE_ORDERS
-from hanse.policy.sizers import SIZERS
+from hanse.registry import make_policies
 from tests.core.crossings.harness import Crossings
 from tests.core.wired import Wired, job, node, tasks
 
@@ -23,9 +20,7 @@ BOTH = ("b1", "b2")
 
 
 def broker_of(config: BrokerConfig) -> Broker:
-    return Broker(
-        config, QUEUE_ORDERS["fifo"](), PLACERS["best-fit"](), CLUSTER_RANKERS["rotate"](), SIZERS["least"]()
-    )
+    return Broker(config, *make_policies("fifo", "best-fit", "rotate", "least"))
 
 
 def start_again(league: Wired, name: str, **changes: object) -> Broker:

@@ -5,10 +5,7 @@ import msgspec
 from hanse.core.broker.broker import Broker
 from hanse.model.ids import SECOND
 from hanse.model.messages import Outcome
-from hanse.policy.cluster_rankers import CLUSTER_RANKERS
-from hanse.policy.placers import PLACERS
-from hanse.policy.queue_orders import QUEUE_ORDERS
-from hanse.policy.sizers import SIZERS
+from hanse.registry import make_policies
 from tests.core.crossings.harness import THREE, Crossings
 from tests.core.wired import job, tasks
 
@@ -21,10 +18,7 @@ def goes_on_without(league: Crossings, cluster: str, *brokers: str) -> None:
         config = msgspec.structs.replace(machine.config, retired=(cluster,))
         fresh = Broker(
             config,
-            QUEUE_ORDERS["fifo"](),
-            PLACERS["best-fit"](),
-            CLUSTER_RANKERS["rotate"](),
-            SIZERS["least"](),
+            *make_policies("fifo", "best-fit", "rotate", "least"),
         )
         fresh.restore(machine.dump())
         fresh.check()

@@ -127,7 +127,9 @@ def with_backend(home: Home, directory: str = "", shared_dir: str = "") -> Leagu
     league = load(home.league_file)
     entry = msgspec.structs.replace(
         league.clusters[0],
-        backend=BackendEntry(directory=directory, slurm=SlurmSettings(shared_dir=shared_dir)),
+        backend=BackendEntry(
+            kind="slurm", directory=directory, settings=SlurmSettings(shared_dir=shared_dir)
+        ),
         runners=(RunnerEntry("r1", Address(port=1), Address(port=2)),),
     )
     return msgspec.structs.replace(league, clusters=(entry,))

@@ -16,11 +16,8 @@ from hanse.live.rpc.validation_context import (
 from hanse.model.effects import Effect
 from hanse.model.events import Event, MessageReceived
 from hanse.model.messages import Envelope
-from hanse.policy.cluster_rankers import CLUSTER_RANKERS
 from hanse.policy.interface import ClusterRanker, Placer, QueueOrder, Sizer
-from hanse.policy.placers import PLACERS
-from hanse.policy.queue_orders import QUEUE_ORDERS
-from hanse.policy.sizers import SIZERS
+from hanse.registry import make_policies
 from hanse.security.identity import Role
 from hanse.sim.league import LeagueFactories, PolicyNames
 from tests.live.rpc.nonsense import as_frame_of, tasks_of
@@ -97,10 +94,7 @@ class VettedRunner(Runner):
 def make_broker(config: BrokerConfig, policies: PolicyNames) -> Broker:
     return VettedBroker(
         config,
-        QUEUE_ORDERS[policies.order](),
-        PLACERS[policies.placer](),
-        CLUSTER_RANKERS[policies.rank](),
-        SIZERS[policies.sizer](),
+        *make_policies(policies.order, policies.placer, policies.rank, policies.sizer),
     )
 
 

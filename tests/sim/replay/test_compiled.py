@@ -25,6 +25,7 @@ from hanse.core.config import Timings
 from hanse.core.messaging import link
 from hanse.core.warden import attempts, demand_table, grants
 from hanse.policy.kernels.loader import open_library, source_names
+from hanse.registry import QUEUE_ORDERS
 from hanse.sim.baselines.task_level import engine
 from hanse.sim.replay import compiled as compiled_module
 from hanse.sim.replay import hanse_policy, league_setup
@@ -36,7 +37,6 @@ from hanse.sim.replay.league_setup import ReplayLeague, make_league, protocol_ti
 from hanse.sim.replay.metrics import TIME_FIELDS
 from hanse.sim.replay.records import (
     ENGINES,
-    ORDERS,
     ReplayError,
     ReplayOutcome,
     ReplaySettings,
@@ -98,7 +98,7 @@ def leagues(draw: st.DrawFn) -> ReplaySettings:
         nodes=draw(st.integers(least, max(60, least))),
         clusters=clusters,
         brokers=brokers,
-        order=draw(st.sampled_from(ORDERS)),
+        order=draw(st.sampled_from(QUEUE_ORDERS.shipped)),
         delay_us=draw(st.sampled_from([0, 1, 20, 500, 5_000, 50_000])),
         seed=draw(st.integers(-(1 << 65), 1 << 65)),
         short_cutoff_us=draw(st.sampled_from([2, 1_000, SECOND, 90 * SECOND])),
@@ -228,7 +228,7 @@ def test_long_silence_is_the_same(delay: int, starts: bool, monkeypatch: pytest.
         assert outcome.heartbeats > 100
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", QUEUE_ORDERS.shipped)
 def test_thousands_that_wait_are_the_same(order: str) -> None:
     tasks = [[SECOND + 7_919 * (job * 31 + task) % (3 * SECOND) for task in range(60)] for job in range(80)]
     arrival = [job * 100_000 for job in range(80)]

@@ -9,8 +9,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hanse.cli.commands.trace import trace
-from hanse.sim.traces import FORMATS, load_with_report, open_trace
+from hanse.registry import Entry
+from hanse.sim.traces import FORMATS, TraceError, load_with_report, open_trace, usable_formats
 from hanse.sim.traces.generate import FAMILY_NAMES
+from hanse.sim.traces.reader import TraceFormat
 
 
 def run(*words: str | Path, stdin: bytes | None = None) -> Result:
@@ -115,7 +117,7 @@ def test_bad_usage_says_what_to_do(tiny: Path, words: tuple[str, ...], code: int
 def test_formats_families_and_commands_are_listed_and_described() -> None:
     listed = run("formats").stdout
     text = (Path(__file__).parents[3] / "docs" / "traces.md").read_text(encoding="utf-8")
-    for name in [*(form.name for form in FORMATS), "journal"]:
+    for name in [*FORMATS.shipped, "journal"]:
         assert f"\n{name} " in f"\n{listed}"
         assert f"| `{name}` |" in text
     for name in FAMILY_NAMES:
@@ -134,3 +136,31 @@ def test_it_runs_as_a_module_and_a_closed_pipe_is_no_error() -> None:
     assert result.stdout.decode().startswith("# hanse-trace 1")
     assert b"Traceback" not in result.stderr
     assert b"Exception" not in result.stderr
+
+
+def test_formats_of_other_packages_are_tried_after_ours(tmp_path: Path) -> None:
+    """One that takes everything takes what ours leave; one that cannot be loaded is named and passed over."""
+    odd = tmp_path / "odd.txt"
+    odd.write_text("nothing that anybody knows\n")
+    greedy = TraceFormat("greedy", "everything", lambda _: True, lambda _: iter(()))
+    remove = FORMATS.register("greedy", greedy)
+    try:
+        assert open_trace(odd).format == "greedy"
+        swf = tmp_path / "log.swf"
+        swf.write_text("; UnixStartTime: 0\n1 0 0 10 1 -1 -1 1 10 -1 1 1 1 1 1 -1 -1 -1\n")
+        assert open_trace(swf).format == "swf"
+    finally:
+        remove()
+    with pytest.raises(TraceError, match="not recognised"):
+        open_trace(odd)
+    with pytest.raises(TraceError, match="there is no trace format 'greedy'; choose one of: csv, parquet"):
+        open_trace(odd, "greedy")
+
+
+def test_a_format_that_cannot_be_loaded_harms_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    entry = Entry("bad", "a_module_that_is_not_there:FORM", "broken 1.0", False)
+    monkeypatch.setitem(FORMATS._found_entries(), "bad", entry)
+    assert tuple(form.name for form in usable_formats()) == FORMATS.shipped
+    assert "the trace format 'bad' of the package broken 1.0 cannot be loaded" in caplog.text

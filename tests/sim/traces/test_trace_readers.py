@@ -387,7 +387,7 @@ def test_a_named_format_overrides_and_is_checked(tmp_path: Path) -> None:
         open_trace(path)
     chunk, report = load_with_report(path, format="tr")
     assert (chunk.duration.tolist(), report.bad) == ([5_000_000], 1)
-    with pytest.raises(TraceError, match="there is no format 'zzz'; choose one of: csv"):
+    with pytest.raises(TraceError, match="there is no trace format 'zzz'; choose one of: csv"):
         open_trace(path, format="zzz")
     for name in ("philly", "csv", "parquet", "alibaba-dag", "google-2019"):
         with pytest.raises(TraceError, match="it lacks the columns"):

@@ -13,17 +13,20 @@ from typing import Any, Final
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from hanse.cli.commands.trace import FileRefusedError, open_journals
+from hanse.cli.common_options import TextParam
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
+from hanse.registry import QUEUE_ORDERS
 from hanse.sim.replay import report as reports
 from hanse.sim.replay.confidence_intervals import mean_with_interval
 from hanse.sim.replay.execution import REPEATS_MAX, ReplayRun, run_policies, summarise, write_json
-from hanse.sim.replay.records import ENGINES, ORDERS, ReplayError, ReplaySettings, ReplayWorkload
+from hanse.sim.replay.records import ENGINES, ReplayError, ReplaySettings, ReplayWorkload
 from hanse.sim.replay.records import Progress as Watch
 from hanse.sim.replay.registry import ReplayPolicy, policies, select_policies
 from hanse.sim.replay.sweep import SweepGrid, read_finished_runs, run_sweep
@@ -51,12 +54,36 @@ TEXT_PROGRESS_LINES: Final = 10
 LOAD_MIN: Final = 1e-6
 """Least offered load of a sweep."""
 
+
+class QueueOrderName(TextParam):
+    """Name of a queue order: of our own or of an installed package, which is found when it is needed."""
+
+    name = "order"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """Return all names, as for a ``click.Choice``."""
+        del param, ctx
+        return f"[{'|'.join(QUEUE_ORDERS.names())}]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name, or refuse it with the known ones."""
+        problem = QUEUE_ORDERS.find_problem(str(value))
+        return self.fail(problem, param, ctx) if problem else str(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Offer the names."""
+        del ctx, param
+        return [CompletionItem(name) for name in QUEUE_ORDERS.names() if name.startswith(incomplete)]
+
+
 _SHARED_OPTIONS: Final = (
     click.argument("trace", type=click.Path(path_type=Path)),
     click.option("--nodes", type=click.IntRange(1), required=True, help="Nodes, one task each."),
     click.option("--clusters", type=click.IntRange(1), default=10, show_default=True, help="Clusters."),
     click.option("--policy", "names", default="central", show_default=True, help="Policies, commas between."),
-    click.option("--order", type=click.Choice(ORDERS), default="fewest-remaining", show_default=True,
+    click.option("--order", type=QueueOrderName(), default="fewest-remaining", show_default=True,
                  help="Queue order, for policies that have a choice."),
     click.option("--delay-ms", type=click.FloatRange(0), default=0.5, show_default=True,
                  help="One-way delay of a message."),

@@ -23,7 +23,7 @@ from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
 from hanse.sim.traces.chunk import SECOND, JobChunk, concatenate, sort_by_arrival
 from hanse.sim.traces.describe import TraceDescription, format_figure
-from hanse.sim.traces.formats import FORMATS, open_trace
+from hanse.sim.traces.formats import open_trace, usable_formats
 from hanse.sim.traces.generate import FAMILY_NAMES, GeneratorSettings
 from hanse.sim.traces.generate import generate as generated
 from hanse.sim.traces.line_source import STDIN, TraceSource
@@ -452,7 +452,7 @@ def formats() -> None:
     """List the formats that can be read."""
     from hanse.cli.journal_trace import ABOUT, FORMAT  # noqa: PLC0415  slow to import
 
-    for name, about in (*((form.name, form.description) for form in FORMATS), (FORMAT, ABOUT)):
+    for name, about in (*((form.name, form.description) for form in usable_formats()), (FORMAT, ABOUT)):
         click.echo(f"{name:<13} {about}")
 
 

@@ -248,11 +248,16 @@ def _with_user(home: Home, league: "LeagueConfig", user: str) -> "LeagueConfig":
 
 
 def _node_count_text(league: "LeagueConfig") -> str:
-    """Return the number of nodes, as text; a cluster over Slurm finds its nodes when its warden starts."""
+    """Return the number of nodes, as text; a backend may find a cluster's nodes when its warden starts."""
+    from hanse.live.backends.registry import BACKENDS  # noqa: PLC0415  see the module's docstring
+
     known = sum(len(entry.nodes) for entry in league.clusters)
     if all(entry.nodes for entry in league.clusters):
         return f"{known} nodes"
-    return f"{known} nodes and what Slurm lists" if known else "nodes as Slurm lists them"
+    finders = [BACKENDS.get(entry.backend.kind) for entry in league.clusters if not entry.nodes]
+    who = " and ".join(dict.fromkeys(kind.title or kind.name for kind in finders))
+    verb = "list" if " and " in who else "lists"
+    return f"{known} nodes and what {who} {verb}" if known else f"nodes as {who} {verb} them"
 
 
 def _count_text(number: int, what: str) -> str:

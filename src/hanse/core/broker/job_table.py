@@ -121,7 +121,9 @@ class JobRecord(
         spec = self.spec
         duration = spec.groups[0].duration or 0
         latency = spec.klass is JobClass.LATENCY
-        return JobFacts(self.accepted_at, len(self.state), self.tasks_left, duration, spec.priority, latency)
+        return JobFacts(
+            self.accepted_at, len(self.state), self.tasks_left, duration, spec.priority, latency, spec.tenant
+        )
 
     def outcome(self) -> Outcome:
         """Return how the job as a whole ended."""

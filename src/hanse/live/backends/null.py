@@ -16,6 +16,7 @@ import msgspec
 
 from hanse.core.config import NodeConfig
 from hanse.live.backends.interface import BackendListener, PendingAttempt, ReconcileResult, Stream
+from hanse.live.backends.registry import BackendKind
 from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import JobId, TaskId, task_text
 from hanse.model.messages import AttemptEnd, Outcome, ResourceUsage
@@ -226,6 +227,10 @@ class NullBackend:
             follower.set()
         assert self._listener is not None, "an end before reconcile"
         self._listener.on_attempt_ended(end)
+
+
+NULL: Final = BackendKind(name="null", make=lambda entry, _: NullBackend(entry.nodes))
+"""The kind of backend ``null``."""
 
 
 def _now() -> int:

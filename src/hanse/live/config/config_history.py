@@ -15,10 +15,7 @@ from hanse.core.config import BrokerConfig, WardenConfig
 from hanse.core.warden.warden import Warden
 from hanse.live.config.league import LeagueConfig, LeagueError, PolicyConfig
 from hanse.model.resources import Resources
-from hanse.policy.cluster_rankers import CLUSTER_RANKERS
-from hanse.policy.placers import PLACERS
-from hanse.policy.queue_orders import QUEUE_ORDERS
-from hanse.policy.sizers import SIZERS
+from hanse.registry import RegistryError, make_policies
 from hanse.security.atomic_files import PRIVATE, replace
 
 CONFIG_HISTORY_FILE: Final = "eras.json"
@@ -33,13 +30,13 @@ class BrokerSettings(msgspec.Struct, frozen=True, tag="broker"):
     def make_machine(self) -> Broker:
         """Make a broker with these settings."""
         policy = self.policy
-        return Broker(
-            self.config,
-            QUEUE_ORDERS[policy.order](),
-            PLACERS[policy.placer](),
-            CLUSTER_RANKERS[policy.rank](),
-            SIZERS[policy.sizer](),
-        )
+        try:
+            chosen = make_policies(policy.order, policy.placer, policy.rank, policy.sizer)
+        except RegistryError as error:
+            raise LeagueError(
+                f"{self.config.name} has used a policy that is not here now: {error}"
+            ) from error
+        return Broker(self.config, *chosen)
 
 
 class WardenSettings(msgspec.Struct, frozen=True, tag="warden"):

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hanse.live.backends.registry import BACKENDS
 from hanse.security.home import AUTHORITY, PEOPLE, Home
 
 if TYPE_CHECKING:
@@ -75,9 +76,8 @@ def _backend_directories(
     if backend.directory:
         place = Path(backend.directory) / member
         yield "'directory'", place, _task_paths(place / _TASKS)
-    if backend.slurm.shared_dir:
-        shared = Path(backend.slurm.shared_dir) / cluster
-        yield "'shared_dir'", shared, _shared_paths(shared)
+    for option, place in BACKENDS.get(backend.kind).directories(backend.settings, cluster):
+        yield option, place, _shared_paths(place)
 
 
 def _first_problem(parents: Iterable[Path], paths: Iterable[Path], remedy: str) -> str | None:

@@ -3,14 +3,12 @@
 ``live.config.league_file`` reads it.
 """
 
-from enum import StrEnum
 from typing import Final, TypeVar
 
 import msgspec
 
 from hanse.core.config import BrokerConfig, NodeConfig, RunnerConfig, Timings, WardenConfig
 from hanse.live.backends.process.task_users import UserRange
-from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.problem import printable_name
 
@@ -39,24 +37,16 @@ class Address(msgspec.Struct, frozen=True):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class BackendKind(StrEnum):
-    """Kind of backend that runs a cluster's tasks."""
-
-    PROCESS = "process"
-    NULL = "null"
-    SLURM = "slurm"
-
-
 class BackendEntry(msgspec.Struct, frozen=True):
     """Backend of a cluster and its settings."""
 
-    kind: BackendKind = BackendKind.PROCESS
+    kind: str = "process"
+    """Name of the kind of backend that runs the cluster's tasks, see ``live.backends.registry``."""
     sandbox: str = "auto"
     """Sandbox around each task: ``none``, ``namespace``, ``bwrap`` or ``auto``; see
     ``live.backends.process.sandbox``."""
     user: str = ""
-    """Account that runs the tasks when the daemon is root; empty: ``process`` uses a user id for each job,
-    ``slurm`` uses nobody."""
+    """Account that runs the tasks when the daemon is root; empty: that of the kind (``task_user``)."""
     users: UserRange = UserRange()
     """Range of the user ids of jobs."""
     memory_default: int = 0
@@ -73,8 +63,8 @@ class BackendEntry(msgspec.Struct, frozen=True):
     directory, on the disk of its journal."""
     limits: str = "auto"
     """Way in which limits are enforced: auto, v2, v1 or rlimit."""
-    slurm: SlurmSettings = SlurmSettings()
-    """Settings of a Slurm cluster."""
+    settings: object = None
+    """Settings of this kind alone, of the type that it names; None: it has none."""
 
 
 class PolicyConfig(msgspec.Struct, frozen=True):

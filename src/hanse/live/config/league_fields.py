@@ -5,17 +5,15 @@ the league file is generated from here (``python -m tools.reference``). The fiel
 the record ``Timings``; the fields of a Slurm backend are beside their own parser.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from hanse.live.backends.process.task_users import UID_MAX, UserRange
-from hanse.live.config.league import BackendEntry, BackendKind, PolicyConfig
+from hanse.live.backends.registry import BACKENDS
+from hanse.live.config.league import BackendEntry, PolicyConfig
 from hanse.model.form_fields import FormField
 from hanse.model.ids import BROKER_NUMBER_MAX
 from hanse.model.resources import CUSTOM_KINDS_MAX
-from hanse.policy.cluster_rankers import CLUSTER_RANKERS
-from hanse.policy.placers import PLACERS
-from hanse.policy.queue_orders import QUEUE_ORDERS
-from hanse.policy.sizers import SIZERS
+from hanse.registry import CLUSTER_RANKERS, PLACERS, QUEUE_ORDERS, SIZERS, Registry
 
 NODES_MAX: Final = 100_000
 """Nodes of one cluster."""
@@ -25,13 +23,13 @@ RUNNERS_MAX: Final = 1_000
 NAME_CHARACTERS_MAX: Final = 63
 SANDBOXES: Final = ("auto", "none", "namespace", "bwrap")
 LIMITS: Final = ("auto", "v2", "v1", "rlimit")
-POLICIES: Final = {
-    "order": tuple(QUEUE_ORDERS),
-    "placer": tuple(PLACERS),
-    "rank": tuple(CLUSTER_RANKERS),
-    "sizer": tuple(SIZERS),
+POLICIES: Final[dict[str, Registry[Any]]] = {
+    "order": QUEUE_ORDERS,
+    "placer": PLACERS,
+    "rank": CLUSTER_RANKERS,
+    "sizer": SIZERS,
 }
-"""Kinds of policies that the file chooses, with the names of each."""
+"""Kinds of policies that the file chooses, with the registry of each."""
 
 _NAME_LIMITS: Final = f"1 to {NAME_CHARACTERS_MAX} letters, digits, `-`, `_` or `.`"
 _MEMBER_NAME: Final = f"required; {_NAME_LIMITS}; unique in the league"
@@ -108,7 +106,7 @@ CLUSTER_FIELDS: Final = (
         'door: "10.0.0.1:7412"',
     ),
     FormField(
-        "backend", "text or mapping", str(BackendKind.PROCESS), "",
+        "backend", "text or mapping", BackendEntry().kind, "",
         "What runs the tasks: the name of a backend, or a mapping with its settings.",
         "backend: {kind: process, user: per-job, sandbox: auto}",
     ),
@@ -175,7 +173,7 @@ NODE_FIELDS: Final = (
 
 BACKEND_FIELDS: Final = (
     FormField(
-        "kind", _one_of(tuple(str(kind) for kind in BackendKind)), str(BackendKind.PROCESS), "",
+        "kind", _one_of(BACKENDS.shipped), BackendEntry().kind, "",
         "What runs the tasks. `process`: processes on the runner's machine. `slurm`: jobs of a Slurm "
         "cluster. "
         "`null`: nothing runs, and every task succeeds; for measurements.",
@@ -252,19 +250,22 @@ USERS_FIELDS: Final = (
 
 POLICY_FIELDS: Final = (
     FormField(
-        "order", _one_of(POLICIES["order"]), PolicyConfig().order, "",
+        "order", _one_of(POLICIES["order"].shipped), PolicyConfig().order, "",
         "The order in which waiting jobs are served. The same in the whole league.", "order: fifo",
     ),
     FormField(
-        "placer", _one_of(POLICIES["placer"]), PolicyConfig().placer, "", "How a broker chooses a node.",
+        "placer", _one_of(POLICIES["placer"].shipped), PolicyConfig().placer, "",
+        "How a broker chooses a node.",
         "placer: spread",
     ),
     FormField(
-        "rank", _one_of(POLICIES["rank"]), PolicyConfig().rank, "", "In which order a broker tries clusters.",
+        "rank", _one_of(POLICIES["rank"].shipped), PolicyConfig().rank, "",
+        "In which order a broker tries clusters.",
         "rank: rotate",
     ),
     FormField(
-        "sizer", _one_of(POLICIES["sizer"]), PolicyConfig().sizer, "", "How a broker sizes elastic work.",
+        "sizer", _one_of(POLICIES["sizer"].shipped), PolicyConfig().sizer, "",
+        "How a broker sizes elastic work.",
         "sizer: priced",
     ),
 )  # fmt: skip

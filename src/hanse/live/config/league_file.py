@@ -7,20 +7,18 @@ the field's path and the allowed values; nothing is guessed.
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import yaml
 
 from hanse.core.config import NodeConfig, Timings
 from hanse.live.backends.process.task_users import UserRange
-from hanse.live.backends.slurm.league_fields import SLURM_FIELDS, read_slurm_settings, slurm_to_data
-from hanse.live.backends.slurm.settings import SlurmSettings
+from hanse.live.backends.registry import BACKENDS
 from hanse.live.config.league import (
     LIVE_TIMINGS,
     Address,
     BackendEntry,
-    BackendKind,
     BrokerEntry,
     ClusterEntry,
     LeagueConfig,
@@ -46,13 +44,14 @@ from hanse.live.config.league_fields import (
     USERS_FIELDS,
 )
 from hanse.model.constraints import Value
-from hanse.model.field_reader import FieldReader, choice_reader, read_flag, read_integer, read_text
+from hanse.model.field_reader import FieldReader, read_flag, read_integer, read_text
 from hanse.model.form_fields import names_of
 from hanse.model.ids import BROKER_NUMBER_MAX
 from hanse.model.job_validation import suggest_spelling
 from hanse.model.problem import Problem, ProblemList, describe_value, printable_name
 from hanse.model.quantities import parse_bytes, parse_cpus, parse_duration, parse_whole
 from hanse.model.resources import CUSTOM_KINDS_MAX, Resources
+from hanse.registry import Registry
 from hanse.security import atomic_files
 
 FILE_BYTES_MAX: Final = 4 << 20
@@ -188,7 +187,7 @@ def _read_cluster(value: object, path: str, problems: ProblemList) -> ClusterEnt
         retired=fields.read("retired", read_flag, False),
     )
     names = {cluster.own_runner: None, **{runner.name: None for runner in runners}}
-    nodes_min = 0 if cluster.backend.kind is BackendKind.SLURM else 1
+    nodes_min = 0 if BACKENDS.get(cluster.backend.kind).discovers_nodes else 1
     groups = _read_entries(
         fields, "nodes", lambda item, at, found: _read_nodes(item, at, found, names), NODES_MAX, nodes_min
     )
@@ -261,16 +260,16 @@ def _backend_reader(problems: ProblemList) -> Callable[[object, str], BackendEnt
     def read(value: object, path: str) -> BackendEntry | Problem:
         if isinstance(value, str):
             value = {"kind": value}
-        known = names_of(BACKEND_FIELDS)
-        over_slurm = isinstance(value, Mapping) and value.get("kind") == BackendKind.SLURM
-        fields = FieldReader.from_value(
-            value, path, (*known, *(SLURM_FIELDS if over_slurm else ())), problems
-        )
+        named = value.get("kind") if isinstance(value, Mapping) else None
+        is_usable = isinstance(named, str) and not BACKENDS.find_problem(named)
+        kind = BACKENDS.get(str(named) if is_usable else BackendEntry().kind)
+        known = (*names_of(BACKEND_FIELDS), *names_of(kind.fields))
+        fields = FieldReader.from_value(value, path, known, problems)
         if fields is None:
             return BackendEntry()
         return BackendEntry(
-            slurm=read_slurm_settings(fields) if over_slurm else SlurmSettings(),
-            kind=fields.read("kind", choice_reader(BackendKind), BackendKind.PROCESS),
+            settings=kind.read(fields),
+            kind=fields.read("kind", _registry_reader(BACKENDS), kind.name),
             sandbox=fields.read("sandbox", _choice_reader(SANDBOXES), "auto"),
             user=fields.read("user", read_text, ""),
             users=fields.read("users", _users_reader(problems), UserRange()),
@@ -326,8 +325,8 @@ def _read_policies(fields: FieldReader) -> PolicyConfig:
     if policy is None:
         return PolicyConfig()
     return PolicyConfig(
-        **{name: policy.read(name, _choice_reader(tuple(known)), getattr(PolicyConfig(), name))
-           for name, known in POLICIES.items()}
+        **{name: policy.read(name, _registry_reader(registry), getattr(PolicyConfig(), name))
+           for name, registry in POLICIES.items()}
     )  # fmt: skip
 
 
@@ -336,6 +335,20 @@ def _choice_reader(words: tuple[str, ...]) -> Callable[[object, str], str | Prob
         if isinstance(value, str) and value in words:
             return value
         return Problem(field, f"this is one of {', '.join(words)}, not {describe_value(value)}")
+
+    return read
+
+
+def _registry_reader(registry: Registry[Any]) -> Callable[[object, str], str | Problem]:
+    """Return a reader for the name of something that can be used here: our own, or of an installed
+    package."""
+
+    def read(value: object, field: str) -> str | Problem:
+        if not isinstance(value, str) or value not in registry:
+            rule = f"this is one of {', '.join(registry.names())}, not {describe_value(value)}"
+            return Problem(field, f"{rule}{registry.hint}")
+        problem = registry.find_problem(value)
+        return Problem(field, problem) if problem else value
 
     return read
 
@@ -402,10 +415,11 @@ def _cluster_to_data(cluster: ClusterEntry) -> dict[str, object]:
     backend = {
         name: msgspec.to_builtins(getattr(cluster.backend, name))
         for name in BackendEntry.__struct_fields__
-        if name != "slurm" and getattr(cluster.backend, name) != getattr(BackendEntry(), name)
+        if name not in ("kind", "settings")
+        and getattr(cluster.backend, name) != getattr(BackendEntry(), name)
     }
-    backend.update(slurm_to_data(cluster.backend.slurm))
-    backend["kind"] = str(cluster.backend.kind)
+    backend.update(BACKENDS.get(cluster.backend.kind).to_data(cluster.backend.settings))
+    backend["kind"] = cluster.backend.kind
     data: dict[str, object] = {
         "name": cluster.name,
         "address": str(cluster.address),

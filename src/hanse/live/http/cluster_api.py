@@ -218,7 +218,7 @@ class ClusterApi(RunnerApi):
                 nodes=tuple(nodes),
                 running=self._machine.attempts,
                 drains=drains if not after else (),
-                backend=str(self.entry.backend.kind),
+                backend=self.entry.backend.kind,
                 warnings=tuple(getattr(self.backend, "warnings", ())),
                 next=str(end - 1) if end < len(self.entry.nodes) else None,
             )

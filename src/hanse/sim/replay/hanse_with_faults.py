@@ -35,8 +35,8 @@ from hanse.sim.replay.league_setup import (
     ReplayLeague,
     make_broker,
     make_league,
-    queue_order_of,
 )
+from hanse.sim.replay.queue_order import queue_order_of
 from hanse.sim.replay.records import Progress, ReplayError, ReplayOutcome, ReplaySettings, ReplayWorkload
 from hanse.sim.world import VirtualWorld
 

@@ -40,9 +40,11 @@ from hanse.model.resources import Resources
 from hanse.policy.cluster_rankers import RotatingRanker
 from hanse.policy.interface import QueueOrder
 from hanse.policy.placers import Random
-from hanse.policy.queue_orders import FewestRemaining, Fifo, PriorityWithAgeing, ShortFirst
+from hanse.policy.queue_orders import PriorityWithAgeing
 from hanse.policy.sizers import LeastSizer
+from hanse.registry import QUEUE_ORDERS
 from hanse.sim.baselines.task_level.job_ranks import is_short
+from hanse.sim.replay.queue_order import queue_order_of
 from hanse.sim.replay.records import ReplayError, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 SLOT: Final = Resources(cpu=1_000)
@@ -159,22 +161,6 @@ def _reserved_nodes(nodes: int, percent: float) -> int:
     return min(nodes - 1, max(1, round(nodes * percent / 100))) if percent else 0
 
 
-def queue_order_of(workload: ReplayWorkload, settings: ReplaySettings) -> QueueOrder:
-    """Return the queue order of the settings, as the brokers know it.
-
-    ``priority`` is the product's order with ageing so slow that no wait outweighs a step of priority, as in
-    the other policies of a replay.
-    """
-    if settings.order == "fifo":
-        return Fifo()
-    if settings.order == "short-first":
-        return ShortFirst(settings.short_cutoff_us)
-    if settings.order == "priority":
-        return PriorityWithAgeing(workload.span() + 1)
-    assert settings.order == "fewest-remaining", settings.order
-    return FewestRemaining()
-
-
 def make_broker(config: BrokerConfig, order: QueueOrder) -> Broker:
     """Return a broker with the placer and the ranking that collide least."""
     return Broker(config, order, Random(), RotatingRanker(), LeastSizer())
@@ -218,7 +204,8 @@ class JobSpecs:
     def __init__(self, workload: ReplayWorkload, settings: ReplaySettings) -> None:
         self._workload = workload
         self._short = is_short(workload, settings) if settings.reserve_percent else []
-        self._priority = _priority_steps(workload.priority) if settings.order == "priority" else []
+        others = tuple(name for name in QUEUE_ORDERS.shipped if name != PriorityWithAgeing.name)
+        self._priority = [] if settings.order in others else _priority_steps(workload.priority)
 
     def make_spec(self, job: int, payload: bytes = b"", client_id: str = "") -> JobSpec:
         """Return one job: equal tasks of one slot each, with the mean duration, as under other policies."""
@@ -233,6 +220,7 @@ class JobSpecs:
             groups=(group,),
             klass=JobClass.LATENCY if self._short and self._short[job] else JobClass.BATCH,
             priority=self._priority[job] if self._priority else 0,
+            tenant=workload.tenant_of(job),
             grace=0,
             client_id=client_id,
         )

@@ -12,10 +12,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from hanse.registry import QUEUE_ORDERS
+
 Ints = npt.NDArray[np.int64]
 
-ORDERS: Final = ("fifo", "fewest-remaining", "short-first", "priority")
-"""Queue orders. Ties always go to the job that arrived first, then to the first one in the trace."""
 ENGINES: Final = ("auto", "compiled", "machines")
 """Engines of ``hanse``: the compiled league, the machines, or (auto) the compiled league where it can run."""
 SECOND: Final = 1_000_000
@@ -40,6 +40,8 @@ class ReplayWorkload(msgspec.Struct, frozen=True, eq=False):
     """[J] mean task duration in microseconds: the schedulers of the literature know it."""
     priority: list[int]
     """[J] larger goes first under the order ``priority``; 0 if the trace has none."""
+    user: list[int] = []
+    """[J] number of the job's user, -1 if it has none; empty if the trace has no users."""
 
     @property
     def jobs(self) -> int:
@@ -50,6 +52,11 @@ class ReplayWorkload(msgspec.Struct, frozen=True, eq=False):
     def tasks(self) -> int:
         """Number of tasks."""
         return len(self.duration)
+
+    def tenant_of(self, job: int) -> str:
+        """Return the tenant of a job: its user, as ``user-7``, or ``default``."""
+        number = self.user[job] if self.user else -1
+        return f"user-{number}" if number >= 0 else "default"
 
     def span(self) -> int:
         """Return the microseconds from the first arrival to the last."""
@@ -69,7 +76,8 @@ class ReplaySettings(msgspec.Struct, frozen=True):
     clusters: int = 10
     brokers: int = 4
     order: str = "fewest-remaining"
-    """Queue order, for the policies that have a choice."""
+    """Queue order, for the policies that have a choice. Ties always go to the job that arrived first, then to
+    the first one in the trace."""
     delay_us: int = 500
     """One-way delay of every message."""
     seed: int = 0
@@ -106,8 +114,8 @@ class ReplaySettings(msgspec.Struct, frozen=True):
             return "there must be at least one cluster and one broker"
         if self.clusters * self.brokers > self.nodes:
             return f"{self.nodes} nodes are too few for {self.clusters} clusters x {self.brokers} brokers"
-        if self.order not in ORDERS:
-            return f"unknown order {self.order!r}; known: {', '.join(ORDERS)}"
+        if problem := QUEUE_ORDERS.find_problem(self.order):
+            return problem
         if self.engine not in ENGINES:
             return f"unknown engine {self.engine!r}; known: {', '.join(ENGINES)}"
         if self.delay_us < 0 or self.heartbeat_us <= 0 or self.gossip_us <= 0:

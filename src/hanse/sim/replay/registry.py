@@ -18,8 +18,8 @@ from hanse.sim.replay.compiled import find_settings_objection
 from hanse.sim.replay.fault_file import read_faults
 from hanse.sim.replay.hanse_policy import run_hanse
 from hanse.sim.replay.league_setup import find_objection
+from hanse.sim.replay.queue_order import find_literature_objection
 from hanse.sim.replay.records import (
-    ORDERS,
     Progress,
     ReplayError,
     ReplayOutcome,
@@ -37,10 +37,8 @@ class ReplayPolicy(msgspec.Struct, frozen=True):
     name: str
     run: PolicyFunction
     about: str
-    orders: tuple[str, ...] = ()
-    """Queue orders that it can follow; none = it has an order of its own."""
     own_order: str = ""
-    """Name of its own order in results, if ``orders`` is empty."""
+    """Name of its own order in results; empty: it follows the order of the settings."""
     start_messages: int = 2
     """One-way delays between a job's arrival and the earliest start of a task."""
     faults: bool = False
@@ -56,7 +54,7 @@ class ReplayPolicy(msgspec.Struct, frozen=True):
 
     def order(self, settings: ReplaySettings) -> str:
         """Return the queue order of a run with these settings."""
-        return settings.order if self.orders else self.own_order
+        return self.own_order or settings.order
 
 
 def _find_hanse_objection(settings: ReplaySettings) -> str:
@@ -69,29 +67,66 @@ def _find_hanse_objection(settings: ReplaySettings) -> str:
     return problem
 
 
+def _by_any_static_order(name: str, run: PolicyFunction, about: str, start_messages: int) -> ReplayPolicy:
+    """Return a scheduler of the literature that follows the order of the settings."""
+    return ReplayPolicy(name, run, about, start_messages=start_messages, objection=find_literature_objection)
+
+
 _BUILT_IN: Final = (
-    ReplayPolicy("sparrow", sparrow, "batch sampling, two probes a task, late binding", (), "fifo", 3),
-    ReplayPolicy("hawk", hawk, "long jobs central, short ones probed, idle nodes steal", (), "fifo", 3),
+    ReplayPolicy("sparrow", sparrow, "batch sampling, two probes a task, late binding", "fifo", 3),
+    ReplayPolicy("hawk", hawk, "long jobs central, short ones probed, idle nodes steal", "fifo", 3),
+    ReplayPolicy("eagle", eagle, "long jobs central, short ones avoid them; sticky probes", "least-work", 3),
     ReplayPolicy(
-        "eagle", eagle, "long jobs central, short ones avoid them; sticky probes", (), "least-work", 3
+        "pigeon", pigeon, "jobs split over groups with reserved nodes for short tasks", "short-first", 2
+    ),
+    ReplayPolicy("megha", megha, "optimistic claims on stale views, as published (megha3.0)", "fifo", 2),
+    ReplayPolicy(
+        "megha-repaired",
+        megha_repaired,
+        "the same with its defects repaired",
+        "",
+        2,
+        objection=find_literature_objection,
     ),
     ReplayPolicy(
-        "pigeon", pigeon, "jobs split over groups with reserved nodes for short tasks", (), "short-first", 2
+        "megha-logged", megha_logged, "as in its authors' logs, defects and all", "fewest-remaining", 2
     ),
-    ReplayPolicy("megha", megha, "optimistic claims on stale views, as published (megha3.0)", (), "fifo", 2),
-    ReplayPolicy("megha-repaired", megha_repaired, "the same with its defects repaired", ORDERS, "", 2),
     ReplayPolicy(
-        "megha-logged", megha_logged, "as in its authors' logs, defects and all", (), "fewest-remaining", 2
+        "independent",
+        independent,
+        "every broker its own nodes, no communication",
+        "",
+        2,
+        objection=find_literature_objection,
     ),
-    ReplayPolicy("independent", independent, "every broker its own nodes, no communication", ORDERS, "", 2),
-    ReplayPolicy("shared", shared, "every broker its own nodes, gossip of free counts", ORDERS, "", 2),
-    ReplayPolicy("central", central, "the oracle: one queue that knows everything", ORDERS, "", 3),
-    ReplayPolicy("ideal", ideal, "the same without messages: a bound, not a scheduler", ORDERS, "", 3),
+    ReplayPolicy(
+        "shared",
+        shared,
+        "every broker its own nodes, gossip of free counts",
+        "",
+        2,
+        objection=find_literature_objection,
+    ),
+    ReplayPolicy(
+        "central",
+        central,
+        "the oracle: one queue that knows everything",
+        "",
+        3,
+        objection=find_literature_objection,
+    ),
+    ReplayPolicy(
+        "ideal",
+        ideal,
+        "the same without messages: a bound, not a scheduler",
+        "",
+        3,
+        objection=find_literature_objection,
+    ),
     ReplayPolicy(
         "hanse",
         run_hanse,
         "the real brokers, wardens and runners: claims, demand, grants",
-        ORDERS,
         faults=True,
         objection=_find_hanse_objection,
     ),

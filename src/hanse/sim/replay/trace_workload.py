@@ -35,6 +35,7 @@ def workload_from_chunk(chunk: JobChunk, name: str) -> ReplayWorkload:
         chunk.duration.tolist(),
         estimate.tolist(),
         priority.tolist(),
+        chunk.user[keep].tolist() if len(chunk.user) and int(chunk.user.max()) >= 0 else [],
     )
 
 

@@ -5,7 +5,15 @@ arrival), ``read_nodes`` (lists of nodes). docs/traces.md explains each format.
 """
 
 from hanse.sim.traces.chunk import JobChunk, concatenate, sort_by_arrival, take
-from hanse.sim.traces.formats import FORMATS, load, load_from_reader, load_with_report, open_trace, read
+from hanse.sim.traces.formats import (
+    FORMATS,
+    load,
+    load_from_reader,
+    load_with_report,
+    open_trace,
+    read,
+    usable_formats,
+)
 from hanse.sim.traces.node_lists import NodeTable, read_nodes
 from hanse.sim.traces.read_options import CancelledRule, EstimateRule, ProcessorRule, ReadOptions, TimeUnit
 from hanse.sim.traces.read_report import BadRow, ReadReport, TraceError
@@ -34,4 +42,5 @@ __all__ = [
     "read_nodes",
     "sort_by_arrival",
     "take",
+    "usable_formats",
 ]

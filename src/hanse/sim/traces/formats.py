@@ -7,41 +7,38 @@ from typing import Final
 
 import numpy as np
 
-from hanse.sim.traces.alibaba_csv import BATCH_TASK, PAI_TASK
+from hanse.registry import Registry, RegistryError
 from hanse.sim.traces.chunk import JobChunk, concatenate, sort_by_arrival, take
-from hanse.sim.traces.csv_with_header import GAIA, MURI, OPENB, PHILLY
-from hanse.sim.traces.google2011 import GOOGLE_2011
 from hanse.sim.traces.line_source import TraceSource
-from hanse.sim.traces.native_format import NATIVE_CSV, NATIVE_PARQUET
-from hanse.sim.traces.parquet_sets import ALIBABA_2017, ALIBABA_DAG, AZURE_LLM, GOOGLE_2019, JOBS_PARQUET
 from hanse.sim.traces.read_options import DEFAULT_READ_OPTIONS, ReadOptions
 from hanse.sim.traces.read_report import ReadReport, TraceError
 from hanse.sim.traces.reader import FileHead, OpenTrace, TraceFormat, TraceReader, read_head
-from hanse.sim.traces.swf import SWF
-from hanse.sim.traces.tr import TR
 
 _LOG = logging.getLogger(__name__)
 
 
-FORMATS: Final[tuple[TraceFormat, ...]] = (
-    NATIVE_CSV,
-    NATIVE_PARQUET,
-    OPENB,
-    PHILLY,
-    MURI,
-    GAIA,
-    ALIBABA_DAG,
-    AZURE_LLM,
-    ALIBABA_2017,
-    JOBS_PARQUET,
-    GOOGLE_2019,
-    GOOGLE_2011,
-    BATCH_TASK,
-    PAI_TASK,
-    SWF,
-    TR,
+FORMATS: Final = Registry[TraceFormat](
+    "trace format",
+    "hanse.trace_formats",
+    (
+        *("csv", "parquet", "openb", "philly", "muri", "gaia", "alibaba-dag", "azure-llm", "alibaba-2017"),
+        *("jobs-parquet", "google-2019", "google-2011", "alibaba-batch", "alibaba-pai", "swf", "tr"),
+    ),
+    TraceFormat.__struct_fields__,
 )
-"""Formats in the order of recognition: those with unmistakable marks first."""
+"""Formats. Ours are in the order of recognition, those with unmistakable marks first; formats of other
+packages are tried after them."""
+
+
+def usable_formats() -> list[TraceFormat]:
+    """Return all formats in the order of recognition, without those that cannot be loaded."""
+    formats = []
+    for name in FORMATS.names():
+        try:
+            formats.append(FORMATS.get(name))
+        except RegistryError as error:
+            _LOG.warning("%s", error)
+    return formats
 
 
 def _describe_head(head: FileHead) -> str:
@@ -70,17 +67,17 @@ def open_trace(
     source = TraceSource(path)
     head = read_head(source)
     if format is not None:
-        for form in FORMATS:
-            if form.name == format:
-                _require_columns(form, head, source.name)
-                return TraceReader(source, form, options, head)
-        raise TraceError(
-            f"there is no format {format!r}; choose one of: {', '.join(form.name for form in FORMATS)}"
-        )
-    for form in FORMATS:
+        try:
+            form = FORMATS.get(format)
+        except RegistryError as error:
+            raise TraceError(str(error)) from error
+        _require_columns(form, head, source.name)
+        return TraceReader(source, form, options, head)
+    formats = usable_formats()
+    for form in formats:
         if form.recognise(head):
             return TraceReader(source, form, options, head)
-    known = "\n".join(f"  {form.name:<13} {form.description}" for form in FORMATS)
+    known = "\n".join(f"  {form.name:<13} {form.description}" for form in formats)
     raise TraceError(
         f"{path}: not recognised as a trace. Looked at: {_describe_head(head)}.\n"
         f"Name the format (--format) if it is one of these, or convert it to native CSV (docs/traces.md):"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hanse.live.backends.factory import private_directories
 from hanse.live.backends.interface import Stream
 from hanse.live.backends.process.backend import ProcessBackend
+from hanse.live.backends.process.factory import private_directories
 from hanse.live.backends.process.sandbox import namespace_problem
 from hanse.live.backends.process.task_users import UserRange
 from hanse.model.effects import LaunchAttempt

@@ -43,6 +43,7 @@ from hanse.live.backends.slurm.job_names import (
     split_tasks,
 )
 from hanse.live.backends.slurm.pending_reasons import explain_reason, is_barred
+from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.live.backends.slurm.shared_directory import SharedDirectory
 from hanse.live.config.league import LeagueConfig
 from hanse.live.config.league_file import league_from_data, league_to_data
@@ -456,7 +457,8 @@ def test_the_league_file_says_how_to_reach_slurm() -> None:
     data = {"brokers": [{"name": "b1"}], "clusters": [{"name": "north", "backend": backend}]}
     league = league_from_data(data)
     assert isinstance(league, LeagueConfig)
-    settings = league.clusters[0].backend.slurm
+    settings = league.clusters[0].backend.settings
+    assert isinstance(settings, SlurmSettings)
     assert (settings.driver, settings.poll, settings.time_limit) == ("rest", 2_000_000, 3_600_000_000)
     assert league.clusters[0].nodes == ()
     assert league_from_data(league_to_data(league)) == league

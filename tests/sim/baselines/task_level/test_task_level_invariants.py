@@ -6,9 +6,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hanse.registry import QUEUE_ORDERS
 from hanse.sim.baselines.task_level import engine
 from hanse.sim.replay.invariants import find_problems
-from hanse.sim.replay.records import ORDERS, ReplayOutcome, ReplaySettings, ReplayWorkload
+from hanse.sim.replay.records import ReplayOutcome, ReplaySettings, ReplayWorkload
 from hanse.sim.replay.registry import policies
 
 SECOND = 1_000_000
@@ -41,7 +42,7 @@ settings_of = st.builds(
     nodes=st.integers(6, 40),
     clusters=st.integers(1, 3),
     brokers=st.integers(1, 2),
-    order=st.sampled_from(ORDERS),
+    order=st.sampled_from(QUEUE_ORDERS.shipped),
     delay_us=st.sampled_from([0, 500, 7000]),
     seed=st.integers(0, 3),
     short_cutoff_us=st.just(SECOND),

@@ -3,6 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hanse.registry import QUEUE_ORDERS
 from hanse.sim.baselines.task_level.central import central, ideal, independent
 from hanse.sim.baselines.task_level.eagle import eagle
 from hanse.sim.baselines.task_level.hawk import hawk
@@ -11,7 +12,7 @@ from hanse.sim.baselines.task_level.megha import megha, megha_repaired
 from hanse.sim.baselines.task_level.megha_logged import megha_logged
 from hanse.sim.baselines.task_level.pigeon import pigeon
 from hanse.sim.baselines.task_level.sparrow import sparrow
-from hanse.sim.replay.records import ORDERS, ReplaySettings, ReplayWorkload
+from hanse.sim.replay.records import ReplaySettings, ReplayWorkload
 
 SECOND = 1_000_000
 FLOOR = 1500
@@ -81,7 +82,7 @@ def _naive(workload: ReplayWorkload, nodes: int, order: str, cutoff: int) -> lis
         max_size=12,
     ),
     nodes=st.integers(1, 5),
-    order=st.sampled_from(ORDERS),
+    order=st.sampled_from(QUEUE_ORDERS.shipped),
     priorities=st.lists(st.integers(0, 2), min_size=12, max_size=12),
 )
 @settings(max_examples=300, deadline=None)

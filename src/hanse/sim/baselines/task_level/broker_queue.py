@@ -4,6 +4,7 @@ from collections import deque
 from heapq import heappop, heappush
 from itertools import pairwise
 
+from hanse.policy.queue_orders import FewestRemaining
 from hanse.sim.baselines.task_level.job_ranks import static_rank
 from hanse.sim.replay.records import ReplaySettings, ReplayWorkload
 
@@ -69,7 +70,7 @@ class TaskQueue:
 def job_keys(workload: ReplayWorkload, settings: ReplaySettings) -> tuple[list[int], bool]:
     """Return the key of every job under the order of the settings, and True if each end of a task lowers it
     by one."""
-    if settings.order == "fewest-remaining":
+    if settings.order == FewestRemaining.name:
         offset = workload.offset
         return [past - first for first, past in pairwise(offset)], True
     return static_rank(workload, settings), False

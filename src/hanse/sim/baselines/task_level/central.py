@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from hanse.policy.queue_orders import FewestRemaining
 from hanse.sim.baselines.task_level.job_ranks import static_rank
 from hanse.sim.replay.records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload, make_outcome
 
@@ -167,7 +168,7 @@ class _FewestRemaining(_Queue):
 def _queue(
     workload: ReplayWorkload, settings: ReplaySettings, nodes: range, turnaround: int
 ) -> _Static | _FewestRemaining:
-    if settings.order == "fewest-remaining":
+    if settings.order == FewestRemaining.name:
         return _FewestRemaining(workload, nodes, turnaround)
     return _Static(workload, nodes, turnaround, static_rank(workload, settings))
 

@@ -1,5 +1,6 @@
 """Queue orders as ranks: the position of every job in an order that does not change while the jobs wait."""
 
+from hanse.sim.replay.queue_order import facts_at_arrival, queue_order_of
 from hanse.sim.replay.records import ReplaySettings, ReplayWorkload
 
 
@@ -10,17 +11,12 @@ def is_short(workload: ReplayWorkload, settings: ReplaySettings) -> list[bool]:
 
 
 def static_rank(workload: ReplayWorkload, settings: ReplaySettings) -> list[int]:
-    """Return the position of each job under ``fifo``, ``short-first`` or ``priority``; ties by arrival, then
-    by position in the trace."""
-    jobs = range(workload.jobs)
-    if settings.order == "fifo":
-        return list(jobs)
-    if settings.order == "short-first":
-        short = is_short(workload, settings)
-        ordered = sorted(jobs, key=lambda job: not short[job])
-    else:
-        assert settings.order == "priority", settings.order
-        ordered = sorted(jobs, key=lambda job: -workload.priority[job])
+    """Return the position of each job under an order whose keys never change; ties by position in the trace,
+    which is by arrival."""
+    order = queue_order_of(workload, settings)
+    assert not order.follows_progress, settings.order
+    keys = [order.key(facts_at_arrival(workload, job)) for job in range(workload.jobs)]
+    ordered = sorted(range(workload.jobs), key=keys.__getitem__)
     rank = [0] * workload.jobs
     for place, job in enumerate(ordered):
         rank[job] = place

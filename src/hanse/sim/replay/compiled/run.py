@@ -23,10 +23,12 @@ from hanse.model.job import DEADLINE_MAX, JobClass
 from hanse.model.messages import Shape
 from hanse.policy.hashing import hash_numbers
 from hanse.policy.interface import JobFacts
+from hanse.registry import QUEUE_ORDERS
 from hanse.sim.baselines.task_level import engine
 from hanse.sim.replay import league_setup
 from hanse.sim.replay.compiled import loader
-from hanse.sim.replay.league_setup import SLOT, JobSpecs, ReplayLeague, make_league, queue_order_of
+from hanse.sim.replay.league_setup import SLOT, JobSpecs, ReplayLeague, make_league
+from hanse.sim.replay.queue_order import queue_order_of
 from hanse.sim.replay.records import Ints, Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 TIME_MAX: Final = 1 << 60
@@ -50,7 +52,10 @@ def find_settings_objection(settings: ReplaySettings) -> str:
         return loader.LOAD_PROBLEM
     if settings.faults:
         return "faults are injected into the machines"
-    return settings.find_problem() or league_setup.find_objection(settings)
+    problem = settings.find_problem() or league_setup.find_objection(settings)
+    if not problem and settings.order not in QUEUE_ORDERS.shipped:
+        problem = f"the order {settings.order} belongs to another package"
+    return problem
 
 
 def find_objection(workload: ReplayWorkload, settings: ReplaySettings) -> str:
@@ -154,7 +159,9 @@ class _Columns:
             group = spec.groups[0]
             latency = spec.klass is JobClass.LATENCY
             accepted = arrival + league.lead
-            facts = JobFacts(accepted, group.count, group.count, group.duration or 0, spec.priority, latency)
+            facts = JobFacts(
+                accepted, group.count, group.count, group.duration or 0, spec.priority, latency, spec.tenant
+            )
             key = order.key(facts)
             assert len(key) <= 2, "keys have one or two parts"
             first.append(key[0])

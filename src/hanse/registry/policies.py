@@ -1,0 +1,47 @@
+"""Registries of the policies of brokers and wardens: classes by name, made without arguments.
+
+To add one of ours: the class in ``hanse.policy``, its entry in ``pyproject.toml``, its name here.
+"""
+
+from typing import Final
+
+from hanse.policy.interface import ClusterRanker, Placer, QueueOrder, Sizer
+from hanse.registry.registry import Registry
+
+QUEUE_ORDERS: Final = Registry[type[QueueOrder]](
+    "queue order",
+    "hanse.queue_orders",
+    ("fifo", "fewest-remaining", "short-first", "priority"),
+    ("name", "follows_progress", "key"),
+)
+PLACERS: Final = Registry[type[Placer]](
+    "placer",
+    "hanse.placers",
+    ("best-fit", "spread", "random", "fewest-attributes"),
+    ("name", "place"),
+)
+CLUSTER_RANKERS: Final = Registry[type[ClusterRanker]](
+    "cluster ranker",
+    "hanse.cluster_rankers",
+    ("rotate", "best-standing"),
+    ("name", "rank"),
+)
+SIZERS: Final = Registry[type[Sizer]](
+    "sizer",
+    "hanse.sizers",
+    ("least", "generous", "priced", "network"),
+    ("name", "takes_advice", "sizes_to_try", "preferred_sizes"),
+)
+
+
+def make_policies(
+    order: str, placer: str, rank: str, sizer: str
+) -> tuple[QueueOrder, Placer, ClusterRanker, Sizer]:
+    """Return the policies of these names, as a broker takes them; raise ``RegistryError`` if one cannot be
+    used."""
+    return (
+        QUEUE_ORDERS.get(order)(),
+        PLACERS.get(placer)(),
+        CLUSTER_RANKERS.get(rank)(),
+        SIZERS.get(sizer)(),
+    )
