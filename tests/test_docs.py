@@ -8,12 +8,15 @@ from typing import get_args
 
 import msgspec
 import pytest
+import yaml
 
 from hanse.cli.main import COMMANDS, hanse
 from hanse.client.exit_codes import ExitCode
 from hanse.core.broker.job_table import STATE_NAMES
 from hanse.core.coverage_marks import ALL_MARKS as MARKS
 from hanse.model import effects, events, messages
+from hanse.model.job import JobSpec
+from hanse.model.job_parser import parse_job_form
 from hanse.model.messages import (
     Outcome,
     RefusalReason,
@@ -138,6 +141,8 @@ def test_the_readme_is_that_of_a_newcomer() -> None:
     ):
         assert sentence in readme, sentence
     assert len(readme.split("\n")) <= 200
+    job = re.findall(r"\$ cat sweep\.yaml\n(.*?)\n\$", readme, re.DOTALL)
+    assert isinstance(parse_job_form(yaml.safe_load(job[0])), JobSpec)
 
 
 def test_the_architecture_is_an_overview() -> None:
