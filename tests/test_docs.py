@@ -2,18 +2,21 @@
 
 import ast
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import get_args
 
 import msgspec
 import pytest
+import yaml
 
 from hanse.cli.main import COMMANDS, hanse
 from hanse.client.exit_codes import ExitCode
 from hanse.core.broker.job_table import STATE_NAMES
 from hanse.core.coverage_marks import ALL_MARKS as MARKS
 from hanse.model import effects, events, messages
+from hanse.model.job import JobSpec
+from hanse.model.job_parser import parse_job_form
 from hanse.model.messages import (
     Outcome,
     RefusalReason,
@@ -135,6 +138,8 @@ def test_the_readme_is_that_of_a_newcomer() -> None:
     ):
         assert sentence in readme, sentence
     assert len(readme.split("\n")) <= 200
+    job = re.findall(r"\$ cat sweep\.yaml\n(.*?)\n\$", readme, re.DOTALL)
+    assert isinstance(parse_job_form(yaml.safe_load(job[0])), JobSpec)
 
 
 def test_the_architecture_is_an_overview() -> None:
@@ -252,3 +257,32 @@ def test_code_that_is_named_is_there(path: Path) -> None:
         texts = [file.read_text(encoding="utf-8") for file in core.rglob(f"{module}.py")]
         if texts and name != "py" and f"{module}.{name}" not in MARKS:
             assert any(re.search(rf"\b{name}\b", text) for text in texts), f"{module}.{name}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_imports_of_examples_are_there(path: Path) -> None:
+    """An example in Python imports only what exists."""
+    for block in re.findall(
+        r"^```python\n((?:(?!```).*\n)*)```", path.read_text(encoding="utf-8"), re.MULTILINE
+    ):
+        for node in ast.walk(ast.parse(block)):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("hanse."):
+                continue
+            place = ROOT / "src" / (node.module or "").replace(".", "/")
+            source = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+            assert source.exists(), node.module
+            known = set(top_level_names(ast.parse(source.read_text(encoding="utf-8"))))
+            for name in node.names:
+                assert name.name in known, f"{node.module}.{name.name}"
+
+
+def top_level_names(tree: ast.Module) -> Iterator[str]:
+    """The names that a module defines or imports."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (target.id for target in targets if isinstance(target, ast.Name))

@@ -42,7 +42,7 @@ def test_the_navigation_has_every_page_and_no_other() -> None:
 def test_the_sections_of_the_navigation() -> None:
     heads = [head for entry in settings()["nav"] for head in entry]
     assert heads == [
-        *("Home", "Quickstart", "Concepts", "Status", "User guide", "Operator guide"),
+        *("Home", "Start", "User guide", "Operator guide"),
         *("Architecture", "Contributing", "Reference", "Decisions", "Results"),
     ]
 

@@ -13,7 +13,7 @@ from tools.reference.source import attribute_texts
 
 START: Final = """\
 hanse up                                        # a league on this machine
-hanse submit -n 10 --cpus 0.5 --mem 128MiB -- ./simulate --all
+hanse submit -n 10 --cpus 0.5 --mem 128MiB -- sh -c 'echo task $HANSE_TASK'
 hanse jobs
 hanse why 1-0
 hanse logs -f 1-0

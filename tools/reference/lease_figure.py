@@ -1,9 +1,9 @@
-"""Figure of the leases over time, with the default times of ``Timings``."""
+"""Figure of the leases over time, with the default times of a league."""
 
 from typing import Final, NamedTuple
 
-from hanse.core.config import Timings
 from hanse.core.warden.runner_sessions import lease_span
+from hanse.live.config.league import LIVE_TIMINGS
 from hanse.model.ids import SECOND
 
 WIDTH: Final = 860
@@ -37,7 +37,7 @@ class Moment(NamedTuple):
 
 def figure() -> str:
     """The figure as SVG."""
-    timings = Timings()
+    timings = LIVE_TIMINGS
     cluster, runner = timings.cluster_lease / SECOND, timings.runner_lease / SECOND
     cluster_span = lease_span(timings.cluster_lease, timings.lease_grace) / SECOND
     runner_span = lease_span(timings.runner_lease, timings.lease_grace) / SECOND
