@@ -5,7 +5,10 @@
 
 /* Fault in the child before its program ran: it shares this memory until then. */
 static volatile int fault_step, fault_errno;
-enum { NO_FAULT, FAULT_GROUP, FAULT_SETUP, FAULT_USER, FAULT_WORKDIR, FAULT_PROGRAM, FAULT_LEASE, FAULT_PROC };
+enum { NO_FAULT, FAULT_GROUP, FAULT_SETUP, FAULT_USER, FAULT_WORKDIR, FAULT_PROGRAM, FAULT_LEASE };
+
+/* True if this supervisor, and so each of its tasks, has a /proc of its own. */
+static bool has_mounted_proc;
 
 static int set_limit(int which, int64_t value) {
     struct rlimit limits;
@@ -48,9 +51,6 @@ static void exec_program(const struct attempt *a, pid_t supervisor, int in, int 
     if (start->flags & FRESH_DIRECTORY && chdir(a->workdir)) { /* this process may enter where the user may not */
         exit_with_fault(FAULT_SETUP);
     }
-    if (start->flags & ALONE && mount_own_proc()) {
-        exit_with_fault(FAULT_PROC);
-    }
     if (start->uid >= 0
         && (syscall(SYS_setgroups, (size_t)start->gids, a->gids)
             || syscall(SYS_setresgid, start->gid, start->gid, start->gid)
@@ -90,9 +90,6 @@ static void report_fault(struct attempt *a) {
     case FAULT_USER:
         fail_attempt(a, LOST, 0, "cannot become the task's user", "");
         break;
-    case FAULT_PROC:
-        fail_attempt(a, LOST, 0, "cannot hide other processes from the task", "");
-        break;
     case FAULT_GROUP:
         fail_attempt(a, LOST, 0, "cannot enter the task's control group", "");
         break;
@@ -121,6 +118,12 @@ void start_program(struct attempt *a) {
     int in = a->secret ? pipe_with(a->secret) : null_file;
     if (in < 0 || pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC)) {
         fail_attempt(a, LOST, 0, "cannot make pipes", "");
+    }
+    if (a->start->flags & ALONE && !has_mounted_proc) { /* once: a new one for each task costs a tenth of its start */
+        if (mount_own_proc()) {
+            fail_attempt(a, LOST, 0, "cannot hide other processes from the task", "");
+        }
+        has_mounted_proc = true;
     }
     pid_t self = getpid();
     environ = a->env; /* execvp searches the task's own PATH */
