@@ -14,9 +14,11 @@ from hanse.core.broker.admission import Admission
 from hanse.core.broker.cluster_eligibility import ClusterEligibility
 from hanse.core.broker.cluster_view import WARY_TIME, ClusterView, ViewState
 from hanse.core.broker.context import BrokerContext
+from hanse.core.broker.failover.end_log import EndLog
 from hanse.core.broker.failover.redirects import find_answering_broker
 from hanse.core.broker.failover.replication import ShardReplication
-from hanse.core.broker.failover.standby import StandbyShards, upgrade_standby_shards
+from hanse.core.broker.failover.standby import StandbyShards
+from hanse.core.broker.failover.takeover import ShardTakeover
 from hanse.core.broker.job_lifecycle import JobLifecycle
 from hanse.core.broker.job_table import CANCELLED, CLAIMED, FAILED, PLACED, SUCCEEDED
 from hanse.core.broker.placement import BrokerPlacement
@@ -49,7 +51,6 @@ from hanse.model.messages import (
     RefusalReason,
     RefusedTask,
     ReplicateJobs,
-    ReplicaUpdate,
     RequestSnapshot,
     TaskUpdates,
     WardenHeartbeat,
@@ -69,11 +70,14 @@ class Broker:
         self.name = config.name
         self._context = BrokerContext(config, order, placer, rank, sizer)
         self.marks, self.links = self._context.marks, self._context.links
+        self._owned_shards = self._context.owned_shards
         self._placement = BrokerPlacement(self._context)
-        self._lifecycle = JobLifecycle(self._context, self._placement)
+        self._standby = StandbyShards(self._context)
+        end_log = EndLog(self._context)
+        self._lifecycle = JobLifecycle(self._context, self._placement, end_log)
         self._withdrawal = self._lifecycle.withdrawal
-        self._replication = ShardReplication(self._context, self._lifecycle)
-        self._standby = StandbyShards(self._context, self._replication.take_over)
+        self._replication = ShardReplication(self._context, self._lifecycle, end_log, self._standby)
+        self._takeover = ShardTakeover(self._context, self._lifecycle, self._replication, self._standby)
         self._admission = Admission(self._context, self._lifecycle, self._replication)
         timings, grace = config.timings, config.timings.lease_grace
         spans = lease_span(timings.cluster_lease, grace), lease_span(timings.runner_lease, grace)
@@ -110,9 +114,9 @@ class Broker:
         if now >= self._due:
             self._tick(now)
             idle = False
-        placement, replication = self._placement, self._replication
+        placement = self._placement
         if (
-            replication.needs_release
+            self._owned_shards.needs_release
             or placement.touched_lines
             or self._withdrawal.cancels
             or self._advice.is_ready
@@ -126,7 +130,7 @@ class Broker:
 
     def _flush(self) -> None:
         """Send everything that this step made worth sending."""
-        if self._replication.needs_release:
+        if self._owned_shards.needs_release:
             self._replication.release_safe()  # so that jobs admitted now are claimed now
         if self._placement.touched_lines or self._force_flush:  # claims and releases touch their lines
             self._placement.flush(self._force_flush)
@@ -174,12 +178,12 @@ class Broker:
             OwnershipReply: self._on_ownership_reply,
             Gossip: self._on_gossip,
             ReplicateJobs: self._on_replicate_jobs,
-            ReplicaUpdate: self._standby.on_replica_update,
             OwnershipTransferred: self._on_ownership_transferred,
             WatchJobs: self._on_watch_jobs,
             JobEnded: self._lifecycle.on_job_ended,
-            **self._replication.teardown.handlers(self._standby),
-            **self._replication.duplicates.handlers(self._standby),
+            **self._standby.handlers(),
+            **self._replication.teardown.handlers(),
+            **self._replication.duplicates.handlers(),
             DurationStatsUpdate: self._placement.on_duration_stats_update,
         }
 
@@ -202,19 +206,19 @@ class Broker:
             self._placement.place_all()
 
     def _on_ownership_reply(self, source: str, body: OwnershipReply) -> None:
-        (self._standby if body.takeover_id else self._replication).on_ownership_reply(source, body)
+        (self._takeover if body.takeover_id else self._replication).on_ownership_reply(source, body)
 
     def _on_replicate_jobs(self, source: str, body: ReplicateJobs) -> None:
-        if body.shard not in self._replication.state.owned:  # else taken over: its former owner is told so
+        if body.shard not in self._owned_shards.state.owned:  # else taken over: its former owner is told so
             self._standby.on_replicate_jobs(source, body)
 
     def _is_elsewhere(self, job: JobId) -> bool:
         """True if another broker must answer for a job: it is kept here for a peer, or a peer has taken it
         over."""
-        return job in self._replication.state.transferred_jobs or self._standby.has_job(job)
+        return job in self._owned_shards.state.transferred_jobs or self._standby.has_job(job)
 
     def _on_ownership_transferred(self, source: str, body: OwnershipTransferred) -> None:
-        self._replication.on_ownership_transferred(source, body)
+        self._takeover.on_ownership_transferred(source, body)
         self._force_flush = True
 
     # --- wardens -------------------------------------------------------------------------------------------
@@ -294,7 +298,7 @@ class Broker:
             if number > view_state.rounds.get(shard, 0):
                 view_state.rounds[shard] = number
                 reopened = self._replication.teardown.has_grown = True
-        renewed = view.find_renewable(self._replication.shard_ids, beat.rounds)
+        renewed = view.find_renewable(self._owned_shards.ids, beat.rounds)
         context.links.send_soft(context.effects, source, HeartbeatReply(beat.sent_at, renewed))
         gap = view_state.snapshot is None or beat.epoch != view_state.snapshot.epoch
         late = gap or (
@@ -322,7 +326,7 @@ class Broker:
             placement.bind_offers()
         if placement.spare_offers and now >= placement.spare_offers[0][2]:
             placement.use_spare_offers()
-        if now >= self._replication.state.progress_at:
+        if now >= self._owned_shards.state.progress_at:
             self._replication.tick()
         if now >= context.end_acks.state.due:
             context.end_acks.tick(context.effects, now)
@@ -338,7 +342,7 @@ class Broker:
         context.membership.suspect_silent(now)
         self._placement.sizing.send_updates()
         self._replication.review()
-        self._standby.review()
+        self._takeover.review()
         before = now - self._give_up_after
         for view in context.views:
             view_state = view.state
@@ -361,8 +365,8 @@ class Broker:
         """Ask for a tick at the next due time, unless an earlier one will come anyway."""
         context, placement, deadlines = self._context, self._placement, self._lifecycle.deadlines
         due = self._beat_at if self._beat_at < context.links.due else context.links.due
-        if self._replication.state.progress_at < due:
-            due = self._replication.state.progress_at
+        if self._owned_shards.state.progress_at < due:
+            due = self._owned_shards.state.progress_at
         if placement.expected_starts and placement.expected_starts[0].due < due:
             due = placement.expected_starts[0].due
         if context.end_acks.state.due < due:
@@ -401,12 +405,12 @@ class Broker:
 
     def find_answering_broker(self, job: JobId, asked: Collection[str] = ()) -> str:
         """Return the broker that answers for a job, other than those already ``asked``; see ``redirects``."""
-        state = self._replication.state
+        state = self._owned_shards.state
         return find_answering_broker(job, asked, self._context, self._lifecycle, state, self._standby)
 
     def is_without_standby(self) -> bool:
         """True if some of its jobs have no standby, because no peer can be reached."""
-        return any(not one.standby for one in self._replication.state.owned.values())
+        return any(not one.standby for one in self._owned_shards.state.owned.values())
 
     def count_unreplicated(self) -> int:
         """Count the jobs and messages that would be lost with this broker."""
@@ -418,7 +422,7 @@ class Broker:
 
     def shards(self) -> tuple[list[str], list[str]]:
         """Return the shards that it owns, and those of which it keeps copies."""
-        return list(self._replication.state.owned), list(self._standby.shards)
+        return list(self._owned_shards.state.owned), list(self._standby.shards)
 
     def find_leftovers(self) -> list[str]:
         """List what should not exist when no work is left."""
@@ -482,7 +486,7 @@ class Broker:
             round=lifecycle.round,
             deadlines=lifecycle.deadlines,  # type: ignore[arg-type]
             tasks=lifecycle.tasks,
-            owned_shards=self._replication.state,
+            owned_shards=self._owned_shards.state,
             standby_shards=self._standby.shards,
             takeover_count=self._standby.takeover_count,
             end_acks=context.end_acks.state,
@@ -514,10 +518,7 @@ class Broker:
         lifecycle.large_cancellations.restore(context.jobs, saved.slice_at)
         lifecycle.awaited_jobs = {job: None for record in context.jobs.values() for job in record.after}
         self._replication.restore(saved.owned_shards)
-        self._standby.shards, self._standby.takeover_count = (
-            upgrade_standby_shards(saved.standby_shards),
-            saved.takeover_count,
-        )
+        self._standby.restore(saved.standby_shards, saved.takeover_count)
         context.end_acks.state = saved.end_acks
         context.links.restore(saved.links, saved.post_due)
         self._wake_at, self._due = saved.armed, saved.due

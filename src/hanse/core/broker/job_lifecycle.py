@@ -11,6 +11,7 @@ import msgspec
 
 from hanse.core.broker.cluster_view import STANDING_FULL
 from hanse.core.broker.context import BrokerContext
+from hanse.core.broker.failover.end_log import EndLog
 from hanse.core.broker.job_table import (
     BLOCKED,
     CANCELLED,
@@ -50,11 +51,12 @@ class JobQuery(msgspec.Struct, gc=False, rename={"unknown_at": "ignorant"}):
 class JobLifecycle:
     """Life cycle of one broker's jobs."""
 
-    def __init__(self, context: BrokerContext, placement: BrokerPlacement) -> None:
+    def __init__(self, context: BrokerContext, placement: BrokerPlacement, end_log: EndLog) -> None:
         self.context = context
         self.placement = placement
+        self._end_log = end_log
         self.large_cancellations = LargeCancellations(
-            context.jobs, self._settle_run, self._release, context.config.slice_tasks
+            context.jobs, end_log, self._settle_run, self._release, context.config.slice_tasks
         )
         self.withdrawal = AttemptWithdrawal(context, placement)
         self.ended_jobs: dict[JobId, EndedJob] = {}
@@ -68,12 +70,6 @@ class JobLifecycle:
         self.deadlines: list[tuple[int, JobId]] = []
         self.tasks = 0
         """Tasks of live jobs."""
-        self.on_task_done: Callable[[JobRecord, int, int], None] = _raise_not_connected
-        """Callback with the attempt for every task that reached a terminal state: the shard publishes it."""
-        self.on_tasks_done: Callable[[JobRecord, int, int], None] = _raise_not_connected
-        """Callback for neighbours that never ran and ended alike: the first index, and the count."""
-        self.on_job_over: Callable[[JobRecord], None] = _raise_not_connected
-        """Callback for every job after its last task has ended."""
         self.awaited_jobs: dict[JobId, None] = {}
         """Jobs that live jobs wait for, and perhaps a few more; the end of any other job concerns none."""
 
@@ -362,7 +358,7 @@ class JobLifecycle:
         record.tasks_left -= 1
         group = record.group[index] if record.group else 0
         record.unfinished[group] -= 1
-        self.on_task_done(record, index, record.attempt[index] if ran else 0)
+        self._end_log.add_task_end(record, index, record.attempt[index] if ran else 0)
         if state != SUCCEEDED:
             self._cancel_dependents(record, group, state)
         elif record.waiting[group] and record.spec.gang:
@@ -385,7 +381,7 @@ class JobLifecycle:
     def _settle_run(self, record: JobRecord, first: int, count: int) -> bool:
         """Cancel neighbours of one group that are in no queue; return whether the job is over."""
         group = cancel_columns(record, first, count)
-        self.on_tasks_done(record, first, count)
+        self._end_log.add_task_ends(record, first, count)
         self._cancel_dependents(record, group, CANCELLED)
         return self._on_group_progress(record, group)
 
@@ -453,7 +449,7 @@ class JobLifecycle:
         for group in range(len(record.spec.groups)):
             self.placement.leave(record, group)
         self._remember(record.id, EndedJob(outcome, record.spec.client_id))
-        self.on_job_over(record)
+        self._end_log.add_job_end(record)
 
     def _remember(self, job: JobId, ended: EndedJob) -> None:
         self.ended_jobs[job] = ended
@@ -508,7 +504,3 @@ class JobLifecycle:
                 self.context.mark("broker.deadline_passed")
                 self.cancel(record, "its deadline has passed")
         self.withdrawal.tick()
-
-
-def _raise_not_connected(*_: object) -> None:
-    raise AssertionError("ShardReplication must set this callback")
