@@ -71,7 +71,7 @@ class Admission:
             if (
                 is_own
                 and job not in self.context.jobs
-                and job not in self.lifecycle.ended_jobs
+                and job not in self.lifecycle.dependencies.ended_jobs
                 and not self.shards.state.transferred
             ):
                 return f"after: there is no job {job_text(job)}"
@@ -103,7 +103,7 @@ class Admission:
         context = self.context
         record = context.jobs.get(event.job)
         if record is None:
-            if event.job in self.lifecycle.ended_jobs:
+            if event.job in self.lifecycle.dependencies.ended_jobs:
                 context.effects.append(JobAccepted(event.client, event.request, event.job))
             else:
                 new_owner = next(iter(self.shards.state.transferred.values()), "")

@@ -45,7 +45,6 @@ from hanse.model.messages import (
     Delta,
     Gossip,
     HeartbeatReply,
-    JobEnded,
     OwnershipReply,
     OwnershipTransferred,
     RefusalReason,
@@ -54,7 +53,6 @@ from hanse.model.messages import (
     RequestSnapshot,
     TaskUpdates,
     WardenHeartbeat,
-    WatchJobs,
 )
 from hanse.model.resources import Vector
 from hanse.policy.interface import ClusterRanker, Placer, QueueOrder, Sizer
@@ -74,7 +72,7 @@ class Broker:
         self._placement = BrokerPlacement(self._context)
         self._standby = StandbyShards(self._context)
         end_log = EndLog(self._context)
-        self._lifecycle = JobLifecycle(self._context, self._placement, end_log)
+        self._lifecycle = JobLifecycle(self._context, self._placement, self._standby, end_log)
         self._withdrawal = self._lifecycle.withdrawal
         self._replication = ShardReplication(self._context, self._lifecycle, end_log, self._standby)
         self._takeover = ShardTakeover(self._context, self._lifecycle, self._replication, self._standby)
@@ -179,8 +177,7 @@ class Broker:
             Gossip: self._on_gossip,
             ReplicateJobs: self._on_replicate_jobs,
             OwnershipTransferred: self._on_ownership_transferred,
-            WatchJobs: self._on_watch_jobs,
-            JobEnded: self._lifecycle.on_job_ended,
+            **self._lifecycle.dependencies.handlers(),
             **self._standby.handlers(),
             **self._replication.teardown.handlers(),
             **self._replication.duplicates.handlers(),
@@ -191,9 +188,6 @@ class Broker:
         self._context.membership.on_gossip(self._context.now, gossip)
         if self._eligibility.not_open_yet:
             self._eligibility.open_known()
-
-    def _on_watch_jobs(self, source: str, body: WatchJobs) -> None:
-        self._lifecycle.on_watch_jobs(source, body, self._is_elsewhere)
 
     def _on_cluster_delta(self, source: str, body: ClusterDelta) -> None:
         self._apply_delta(self._context.view_by_name[source], body.delta)
@@ -211,11 +205,6 @@ class Broker:
     def _on_replicate_jobs(self, source: str, body: ReplicateJobs) -> None:
         if body.shard not in self._owned_shards.state.owned:  # else taken over: its former owner is told so
             self._standby.on_replicate_jobs(source, body)
-
-    def _is_elsewhere(self, job: JobId) -> bool:
-        """True if another broker must answer for a job: it is kept here for a peer, or a peer has taken it
-        over."""
-        return job in self._owned_shards.state.transferred_jobs or self._standby.has_job(job)
 
     def _on_ownership_transferred(self, source: str, body: OwnershipTransferred) -> None:
         self._takeover.on_ownership_transferred(source, body)
@@ -349,8 +338,8 @@ class Broker:
             if view_state.renewed_at < before and not view_state.given_up:
                 self._replication.teardown.has_grown = True
                 self._eligibility.give_up(view)
-        if self._lifecycle.unknown_jobs:
-            self._lifecycle.repeat_questions()
+        if self._lifecycle.dependencies.unknown_jobs:
+            self._lifecycle.dependencies.repeat_questions()
         sizing = self._placement.sizing
         if sizing.waiting:
             self._placement.resize(sizing.find_long_waiting())
@@ -458,6 +447,7 @@ class Broker:
     def dump(self) -> bytes:
         """Return the whole state."""
         context, placement, lifecycle = self._context, self._placement, self._lifecycle
+        dependencies = lifecycle.dependencies
         state = BrokerState(
             epoch=self.epoch,
             seed=context.seed,
@@ -479,11 +469,11 @@ class Broker:
             spare_offers=placement.spare_offers,
             expected_starts=placement.expected_starts,
             hold_at=placement.demand_publisher.hold_at,
-            ended_jobs=lifecycle.ended_jobs,  # type: ignore[arg-type]
+            ended_jobs=dependencies.ended_jobs,  # type: ignore[arg-type]
             clients=lifecycle.clients,  # type: ignore[arg-type]
-            watchers=lifecycle.watchers,  # type: ignore[arg-type]
-            unknown=lifecycle.unknown_jobs,  # type: ignore[arg-type]
-            round=lifecycle.round,
+            watchers=dependencies.watchers,  # type: ignore[arg-type]
+            unknown=dependencies.unknown_jobs,  # type: ignore[arg-type]
+            round=dependencies.round,
             deadlines=lifecycle.deadlines,  # type: ignore[arg-type]
             tasks=lifecycle.tasks,
             owned_shards=self._owned_shards.state,
@@ -511,12 +501,10 @@ class Broker:
         placement.restore(saved.offers, saved.spare_offers, saved.expected_starts)
         placement.sizing.restore(saved.sizing, context.jobs)
         placement.demand_publisher.restore(saved.published_demand, saved.best, saved.hold_at)
-        lifecycle.ended_jobs, lifecycle.clients = saved.ended_jobs, saved.clients  # type: ignore[assignment]
-        lifecycle.watchers, lifecycle.unknown_jobs = saved.watchers, saved.unknown  # type: ignore[assignment]
-        lifecycle.round, lifecycle.tasks = saved.round, saved.tasks
+        lifecycle.clients, lifecycle.tasks = saved.clients, saved.tasks  # type: ignore[assignment]
         lifecycle.deadlines = saved.deadlines  # type: ignore[assignment]
         lifecycle.large_cancellations.restore(context.jobs, saved.slice_at)
-        lifecycle.awaited_jobs = {job: None for record in context.jobs.values() for job in record.after}
+        lifecycle.dependencies.restore(saved.ended_jobs, saved.watchers, saved.unknown, saved.round)  # type: ignore[arg-type]
         self._replication.restore(saved.owned_shards)
         self._standby.restore(saved.standby_shards, saved.takeover_count)
         context.end_acks.state = saved.end_acks

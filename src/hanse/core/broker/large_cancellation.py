@@ -10,13 +10,10 @@ tasks are queued at once, the rest in slices, and blocked tasks with met needs a
 from collections.abc import Callable, Iterator
 from typing import Final
 
-import msgspec
-
 from hanse.core.broker.failover.end_log import EndLog
 from hanse.core.broker.job_table import BLOCKED, WAITING, JobRecord, has_failed, is_unqueued, spans_of
 from hanse.core.messaging.link import NEVER
 from hanse.model.ids import MILLISECOND, JobId
-from hanse.model.messages import Outcome
 
 SLICE_PAUSE: Final = 20 * MILLISECOND
 """Time between two slices, for all other work."""
@@ -26,15 +23,6 @@ SCAN_TASKS: Final = 8_192
 """Tasks that are examined together in the search for waiting tasks."""
 
 _IS_WAITING: Final = bytes(value in (BLOCKED, WAITING) for value in range(256))
-
-
-class EndedJob(msgspec.Struct, gc=False, rename={"is_published": "known"}):
-    """Job that has ended."""
-
-    outcome: Outcome
-    client_id: str
-    is_published: bool = False
-    """True if the end was published; before that a standby could still decide otherwise."""
 
 
 class LargeCancellations:

@@ -10,9 +10,8 @@ from hanse.core.broker.elastic.sizing import SizingState
 from hanse.core.broker.end_acks import EndAcksState
 from hanse.core.broker.failover.owned_shards import OwnedShardsState
 from hanse.core.broker.failover.standby import StandbyShard
-from hanse.core.broker.job_lifecycle import JobQuery
+from hanse.core.broker.job_dependencies import EndedJob, JobQuery
 from hanse.core.broker.job_table import JobRecord
-from hanse.core.broker.large_cancellation import EndedJob
 from hanse.core.broker.membership import KnownMember
 from hanse.core.broker.placement import ExpectedStart
 from hanse.core.broker.queue import QueueLine

@@ -257,7 +257,7 @@ class ShardReplication:
                 effects.append(TaskSettled(TaskId(subject), attempt, OUTCOME_BY_STATE[state]))
             else:
                 effects.append(JobSettled(JobId(subject), OUTCOME_BY_STATE[state]))
-                self.lifecycle.announce(JobId(subject))
+                self.lifecycle.dependencies.announce(JobId(subject))
         self._budget -= count
         del owned.publishing[:count]
 

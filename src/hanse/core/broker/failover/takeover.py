@@ -193,7 +193,7 @@ class ShardTakeover:
                 self._restart_job(record)
         owned.move_unpublished_to(self.state.owned[self.shards.base_shard], transferred_jobs)
         self.shards.needs_release = True
-        self.lifecycle.ask_new_owner(transferred_jobs)
+        self.lifecycle.dependencies.ask_new_owner(transferred_jobs)
 
     def _restart_job(self, record: JobRecord) -> None:
         """Start a job again that the new owner never got: nothing of it can run anywhere."""
