@@ -19,6 +19,7 @@ from hanse.core.broker.failover.redirects import find_answering_broker
 from hanse.core.broker.failover.replication import ShardReplication
 from hanse.core.broker.failover.standby import StandbyShards
 from hanse.core.broker.failover.takeover import ShardTakeover
+from hanse.core.broker.grant_binding import GrantBinding
 from hanse.core.broker.job_lifecycle import JobLifecycle
 from hanse.core.broker.job_table import CANCELLED, CLAIMED, FAILED, PLACED, SUCCEEDED
 from hanse.core.broker.placement import BrokerPlacement
@@ -74,6 +75,7 @@ class Broker:
         end_log = EndLog(self._context)
         self._lifecycle = JobLifecycle(self._context, self._placement, self._standby, end_log)
         self._withdrawal = self._lifecycle.withdrawal
+        self._grants = GrantBinding(self._context, self._placement, self._withdrawal)
         self._replication = ShardReplication(self._context, self._lifecycle, end_log, self._standby)
         self._takeover = ShardTakeover(self._context, self._lifecycle, self._replication, self._standby)
         self._admission = Admission(self._context, self._lifecycle, self._replication)
@@ -226,11 +228,11 @@ class Broker:
             for index, attempt in zip(batch.tasks, batch.attempts, strict=True):
                 if state[index] == CLAIMED and attempts[index] == attempt:
                     state[index] = PLACED
-            self._placement.expect_start(view.index, batch)
+            self._withdrawal.expect_start(view.index, batch)
         if reply.refused:
             self._requeue_refused(view, reply.refused)
-        elif self._placement.spare_offers:
-            self._placement.use_spare_offers(view.index)
+        elif self._grants.spare_offers:
+            self._grants.use_spare_offers(view.index)
 
     def _requeue_refused(self, view: ClusterView, refused: tuple[RefusedTask, ...]) -> None:
         """Queue refused tasks again. Room that was granted meanwhile is used first. For the rest the broker
@@ -242,7 +244,7 @@ class Broker:
                 view.state.closed_until = context.now + context.timings.beat
             context.mark(f"broker.refused_{entry.reason}")
             self._lifecycle.on_attempt_refused(entry.task, entry.attempt, entry.reason)
-        self._placement.use_spare_offers(view.index)
+        self._grants.use_spare_offers(view.index)
         for number in {self._line_of(entry.task): None for entry in refused}:
             if number >= 0:
                 for each in context.views:
@@ -260,7 +262,7 @@ class Broker:
         if updates.ended:
             self._replication.on_attempts_ended(source, self._standby.filter_ends(source, updates.ended))
         if updates.offers:  # after the ends, which may have changed the order
-            self._placement.on_offers(self._context.view_by_name[source].index, updates.offers)
+            self._grants.on_offers(self._context.view_by_name[source].index, updates.offers)
 
     def _apply_delta(self, view: ClusterView, delta: Delta, place: bool = True) -> None:
         context = self._context
@@ -303,18 +305,18 @@ class Broker:
 
     def _tick(self, now: int) -> None:
         context = self._context
-        placement, lifecycle = self._placement, self._lifecycle
+        lifecycle, grants = self._lifecycle, self._grants
         if now >= self._beat_at:
             self._beat(now)
-        expected, deadlines = placement.expected_starts, lifecycle.deadlines
+        expected, deadlines = self._withdrawal.expected_starts, lifecycle.deadlines
         if (expected and now >= expected[0].due) or (deadlines and now >= deadlines[0][0]):
             lifecycle.tick()
         if now >= lifecycle.large_cancellations.due:
             lifecycle.large_cancellations.step(now)
-        if placement.offers and now >= placement.offers[0][2]:
-            placement.bind_offers()
-        if placement.spare_offers and now >= placement.spare_offers[0][2]:
-            placement.use_spare_offers()
+        if grants.offers and now >= grants.offers[0][2]:
+            grants.bind_offers()
+        if grants.spare_offers and now >= grants.spare_offers[0][2]:
+            grants.use_spare_offers()
         if now >= self._owned_shards.state.progress_at:
             self._replication.tick()
         if now >= context.end_acks.state.due:
@@ -352,22 +354,23 @@ class Broker:
 
     def _schedule_wake(self, now: int) -> None:
         """Ask for a tick at the next due time, unless an earlier one will come anyway."""
-        context, placement, deadlines = self._context, self._placement, self._lifecycle.deadlines
+        context, grants, deadlines = self._context, self._grants, self._lifecycle.deadlines
+        expected = self._withdrawal.expected_starts
         due = self._beat_at if self._beat_at < context.links.due else context.links.due
         if self._owned_shards.state.progress_at < due:
             due = self._owned_shards.state.progress_at
-        if placement.expected_starts and placement.expected_starts[0].due < due:
-            due = placement.expected_starts[0].due
+        if expected and expected[0].due < due:
+            due = expected[0].due
         if context.end_acks.state.due < due:
             due = context.end_acks.state.due
         if self._lifecycle.large_cancellations.due < due:
             due = self._lifecycle.large_cancellations.due
         if deadlines and deadlines[0][0] < due:
             due = deadlines[0][0]
-        if placement.offers and placement.offers[0][2] < due:
-            due = placement.offers[0][2]
-        if placement.spare_offers and placement.spare_offers[0][2] < due:
-            due = placement.spare_offers[0][2]
+        if grants.offers and grants.offers[0][2] < due:
+            due = grants.offers[0][2]
+        if grants.spare_offers and grants.spare_offers[0][2] < due:
+            due = grants.spare_offers[0][2]
         self._due = due
         if due < self._wake_at or now >= self._wake_at:
             self._wake_at = due
@@ -465,9 +468,9 @@ class Broker:
             views=[view.state for view in context.views],
             published_demand=placement.demand_publisher.published,
             best=placement.demand_publisher.best,
-            offers=placement.offers,
-            spare_offers=placement.spare_offers,
-            expected_starts=placement.expected_starts,
+            offers=self._grants.offers,
+            spare_offers=self._grants.spare_offers,
+            expected_starts=self._withdrawal.expected_starts,
             hold_at=placement.demand_publisher.hold_at,
             ended_jobs=dependencies.ended_jobs,  # type: ignore[arg-type]
             clients=lifecycle.clients,  # type: ignore[arg-type]
@@ -498,7 +501,9 @@ class Broker:
         context.queue.restore(saved.lines, saved.free_lines, context.jobs)
         for view, view_state in zip(context.views, saved.views, strict=False):  # clusters may have joined
             view.restore(view_state)
-        placement.restore(saved.offers, saved.spare_offers, saved.expected_starts)
+        placement.restore()
+        self._grants.offers, self._grants.spare_offers = saved.offers, saved.spare_offers
+        self._withdrawal.expected_starts = saved.expected_starts
         placement.sizing.restore(saved.sizing, context.jobs)
         placement.demand_publisher.restore(saved.published_demand, saved.best, saved.hold_at)
         lifecycle.clients, lifecycle.tasks = saved.clients, saved.tasks  # type: ignore[assignment]

@@ -28,7 +28,7 @@ from hanse.core.broker.job_table import (
 from hanse.core.broker.large_cancellation import LargeCancellations, find_stretches, find_tasks
 from hanse.core.broker.loss_policy import LOST, TAKEN_BACK, is_ending, must_not_repeat
 from hanse.core.broker.placement import BrokerPlacement
-from hanse.core.broker.withdrawal import AttemptWithdrawal
+from hanse.core.broker.withdrawal import AttemptWithdrawal, adjust_standing
 from hanse.model.decision import DecisionKind
 from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, index_of, job_of
 from hanse.model.messages import AttemptEnd, Outcome, RefusalReason
@@ -47,7 +47,7 @@ class JobLifecycle:
         self.large_cancellations = LargeCancellations(
             context.jobs, end_log, self._settle_run, self._release, context.config.slice_tasks
         )
-        self.withdrawal = AttemptWithdrawal(context, placement)
+        self.withdrawal = AttemptWithdrawal(context)
         self.dependencies = JobDependencies(context, standby_shards, self)
         self.clients: dict[str, JobId] = {}
         """Client ids of live and remembered jobs."""
@@ -159,7 +159,7 @@ class JobLifecycle:
                 record.state[index] = RUNNING
                 view = views[record.place[index]]
                 if view.state.standing < STANDING_FULL:
-                    self.placement.adjust_standing(view, good=True)
+                    adjust_standing(view, good=True)
 
     def on_attempt_refused(self, task: TaskId, attempt: int, reason: str) -> None:
         """Queue a task again after a warden refused its attempt, which never ran."""
