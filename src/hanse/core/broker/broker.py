@@ -1,8 +1,7 @@
 """Broker: accepts jobs, keeps a view of every cluster, and proposes placements; wardens decide.
 
-``Broker`` passes events to its parts, which share a ``BrokerContext``: ``queue``, ``cluster_view``,
-``placement``, ``job_lifecycle``, ``membership`` and ``failover.replication`` of ``core.broker``. The README
-of this folder is the theory of operation.
+``Broker`` passes events to its parts, which share a ``BrokerContext`` and get each other at construction. The
+README of this folder is the theory of operation.
 """
 
 # ruff: noqa: PLR1730, FURB136  for every event: a call of min() costs more than the comparisons
@@ -12,7 +11,7 @@ from typing import Any
 
 from hanse.core.broker.admission import Admission
 from hanse.core.broker.cluster_eligibility import ClusterEligibility
-from hanse.core.broker.cluster_view import WARY_TIME, ClusterView, ViewState
+from hanse.core.broker.cluster_view import ViewState
 from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.failover.end_log import EndLog
 from hanse.core.broker.failover.redirects import find_answering_broker
@@ -21,12 +20,11 @@ from hanse.core.broker.failover.standby import StandbyShards
 from hanse.core.broker.failover.takeover import ShardTakeover
 from hanse.core.broker.grant_binding import GrantBinding
 from hanse.core.broker.job_lifecycle import JobLifecycle
-from hanse.core.broker.job_table import CANCELLED, CLAIMED, FAILED, PLACED, SUCCEEDED
 from hanse.core.broker.placement import BrokerPlacement
 from hanse.core.broker.state import BrokerState, decode_state, encode_state
+from hanse.core.broker.warden_messages import WardenMessages
 from hanse.core.config import BrokerConfig
 from hanse.core.messaging.link import NEVER
-from hanse.core.warden.runner_sessions import lease_span
 from hanse.model.duration_stats import DurationStatsUpdate
 from hanse.model.effects import Effect, WakeAt
 from hanse.model.events import (
@@ -38,22 +36,12 @@ from hanse.model.events import (
     MessageReceived,
     Tick,
 )
-from hanse.model.ids import JobId, TaskId, index_of, job_of, job_text
+from hanse.model.ids import JobId, job_text
 from hanse.model.messages import (
-    ClaimReply,
-    ClusterDelta,
-    ClusterSnapshot,
-    Delta,
     Gossip,
-    HeartbeatReply,
     OwnershipReply,
     OwnershipTransferred,
-    RefusalReason,
-    RefusedTask,
-    ReplicateJobs,
     RequestSnapshot,
-    TaskUpdates,
-    WardenHeartbeat,
 )
 from hanse.model.resources import Vector
 from hanse.policy.interface import ClusterRanker, Placer, QueueOrder, Sizer
@@ -78,11 +66,10 @@ class Broker:
         self._grants = GrantBinding(self._context, self._placement, self._withdrawal)
         self._replication = ShardReplication(self._context, self._lifecycle, end_log, self._standby)
         self._takeover = ShardTakeover(self._context, self._lifecycle, self._replication, self._standby)
+        self._warden_messages = WardenMessages(
+            self._context, self._placement, self._grants, self._lifecycle, self._replication, self._standby
+        )
         self._admission = Admission(self._context, self._lifecycle, self._replication)
-        timings, grace = config.timings, config.timings.lease_grace
-        spans = lease_span(timings.cluster_lease, grace), lease_span(timings.runner_lease, grace)
-        self._give_up_after = sum(spans)
-        """Time without a heartbeat from a cluster after which all its movable attempts have ended."""
         self._advice = self._placement.sizing.advice
         self._eligibility = ClusterEligibility(self._context, self._lifecycle)
         self.epoch = 0
@@ -170,14 +157,9 @@ class Broker:
 
     def _handlers_by_type(self) -> dict[type, Callable[[str, Any], None]]:
         return {
-            TaskUpdates: self._on_task_updates,
-            ClaimReply: self._on_claim_reply,
-            WardenHeartbeat: self._on_warden_heartbeat,
-            ClusterDelta: self._on_cluster_delta,
-            ClusterSnapshot: self._on_cluster_snapshot,
+            **self._warden_messages.handlers(),
             OwnershipReply: self._on_ownership_reply,
             Gossip: self._on_gossip,
-            ReplicateJobs: self._on_replicate_jobs,
             OwnershipTransferred: self._on_ownership_transferred,
             **self._lifecycle.dependencies.handlers(),
             **self._standby.handlers(),
@@ -191,115 +173,12 @@ class Broker:
         if self._eligibility.not_open_yet:
             self._eligibility.open_known()
 
-    def _on_cluster_delta(self, source: str, body: ClusterDelta) -> None:
-        self._apply_delta(self._context.view_by_name[source], body.delta)
-
-    def _on_cluster_snapshot(self, source: str, snapshot: ClusterSnapshot) -> None:
-        view = self._context.view_by_name[source]
-        if view.is_open:
-            view.state.seen_at = self._context.now
-            view.apply_snapshot(snapshot)
-            self._placement.place_all()
-
     def _on_ownership_reply(self, source: str, body: OwnershipReply) -> None:
         (self._takeover if body.takeover_id else self._replication).on_ownership_reply(source, body)
-
-    def _on_replicate_jobs(self, source: str, body: ReplicateJobs) -> None:
-        if body.shard not in self._owned_shards.state.owned:  # else taken over: its former owner is told so
-            self._standby.on_replicate_jobs(source, body)
 
     def _on_ownership_transferred(self, source: str, body: OwnershipTransferred) -> None:
         self._takeover.on_ownership_transferred(source, body)
         self._force_flush = True
-
-    # --- wardens -------------------------------------------------------------------------------------------
-
-    def _on_claim_reply(self, source: str, reply: ClaimReply) -> None:
-        context = self._context
-        view = context.view_by_name[source]
-        batches = view.resolve_claim(reply.number)
-        if reply.delta is not None:
-            self._apply_delta(view, reply.delta, place=False)
-        for batch in batches:
-            record = context.jobs.get(batch.job)
-            if record is None:
-                continue
-            state, attempts = record.state, record.attempt
-            for index, attempt in zip(batch.tasks, batch.attempts, strict=True):
-                if state[index] == CLAIMED and attempts[index] == attempt:
-                    state[index] = PLACED
-            self._withdrawal.expect_start(view.index, batch)
-        if reply.refused:
-            self._requeue_refused(view, reply.refused)
-        elif self._grants.spare_offers:
-            self._grants.use_spare_offers(view.index)
-
-    def _requeue_refused(self, view: ClusterView, refused: tuple[RefusedTask, ...]) -> None:
-        """Queue refused tasks again. Room that was granted meanwhile is used first. For the rest the broker
-        registers demand: a new claim at such a moment would be refused again."""
-        context = self._context
-        view.state.wary_until = context.now + WARY_TIME
-        for entry in refused:
-            if entry.reason in (RefusalReason.STALE_ROUND, RefusalReason.FENCED):
-                view.state.closed_until = context.now + context.timings.beat
-            context.mark(f"broker.refused_{entry.reason}")
-            self._lifecycle.on_attempt_refused(entry.task, entry.attempt, entry.reason)
-        self._grants.use_spare_offers(view.index)
-        for number in {self._line_of(entry.task): None for entry in refused}:
-            if number >= 0:
-                for each in context.views:
-                    each.state.exhausted[number] = True
-                self._placement.place_line(number)  # this records that it waits
-
-    def _line_of(self, task: TaskId) -> int:
-        """Return the line of a task's group, or -1."""
-        record = self._context.jobs.get(job_of(task))
-        return -1 if record is None else record.lines[record.group_of(index_of(task))]
-
-    def _on_task_updates(self, source: str, updates: TaskUpdates) -> None:
-        if updates.started:
-            self._lifecycle.on_attempts_started(updates.started)
-        if updates.ended:
-            self._replication.on_attempts_ended(source, self._standby.filter_ends(source, updates.ended))
-        if updates.offers:  # after the ends, which may have changed the order
-            self._grants.on_offers(self._context.view_by_name[source].index, updates.offers)
-
-    def _apply_delta(self, view: ClusterView, delta: Delta, place: bool = True) -> None:
-        context = self._context
-        view.state.seen_at = context.now
-        if not view.apply_delta(delta):
-            context.mark("broker.view_gap")
-            context.links.send_soft(context.effects, view.name, RequestSnapshot(view.cluster))
-        elif place and not view.state.exhausted:
-            self._placement.place_all()
-
-    def _on_warden_heartbeat(self, source: str, beat: WardenHeartbeat) -> None:
-        context = self._context
-        view = context.view_by_name[source]
-        view_state = view.state
-        reopened = view_state.given_up
-        if beat.sent_at > view_state.echo:
-            view_state.echo = beat.sent_at
-        elif not reopened:
-            return  # a newer heartbeat came first
-        view_state.renewed_at, view_state.drains = context.now, beat.drains
-        if reopened:
-            view_state.given_up = False
-        for shard, number in beat.rounds:
-            if number > view_state.rounds.get(shard, 0):
-                view_state.rounds[shard] = number
-                reopened = self._replication.teardown.has_grown = True
-        renewed = view.find_renewable(self._owned_shards.ids, beat.rounds)
-        context.links.send_soft(context.effects, source, HeartbeatReply(beat.sent_at, renewed))
-        gap = view_state.snapshot is None or beat.epoch != view_state.snapshot.epoch
-        late = gap or (
-            beat.version > view_state.version and context.now - view_state.seen_at > context.timings.beat
-        )
-        if (view.is_rewound(beat.epoch, beat.version) or late) and view.is_open:
-            context.links.send_soft(context.effects, source, RequestSnapshot(view.cluster))
-        if reopened:
-            view_state.exhausted.clear()
-            self._placement.place_all()
 
     # --- time ----------------------------------------------------------------------------------------------
 
@@ -334,12 +213,8 @@ class Broker:
         self._placement.sizing.send_updates()
         self._replication.review()
         self._takeover.review()
-        before = now - self._give_up_after
-        for view in context.views:
-            view_state = view.state
-            if view_state.renewed_at < before and not view_state.given_up:
-                self._replication.teardown.has_grown = True
-                self._eligibility.give_up(view)
+        if self._eligibility.give_up_silent(now):
+            self._replication.teardown.has_grown = True
         if self._lifecycle.dependencies.unknown_jobs:
             self._lifecycle.dependencies.repeat_questions()
         sizing = self._placement.sizing
@@ -424,10 +299,7 @@ class Broker:
         for view in context.views:
             complaints += view.find_leftovers()
         complaints += context.links.find_leftovers() + self._replication.find_leftovers()
-        complaints += [
-            f"takeover of {e} is under way" for e, w in self._standby.shards.items() if w.is_taking_over
-        ]
-        return complaints
+        return complaints + self._standby.find_leftovers()
 
     def check(self) -> None:
         """Assert invariants across the parts."""
@@ -440,9 +312,6 @@ class Broker:
         self._placement.sizing.check()
         assert len(context.jobs) <= self.config.jobs_max
         self._lifecycle.check()
-        for record in context.jobs.values():
-            over = sum(map(record.state.count, (SUCCEEDED, FAILED, CANCELLED)))
-            assert record.tasks_left == len(record.state) - over == sum(record.unfinished)
         for view in context.views:
             view.check()
         context.queue.check_counts(context.jobs)

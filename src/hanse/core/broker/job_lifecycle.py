@@ -369,6 +369,9 @@ class JobLifecycle:
         """Assert that counts and lists match the live jobs."""
         jobs = self.context.jobs.values()
         assert self.tasks == sum(len(record.state) for record in jobs)
+        for record in jobs:
+            over = sum(map(record.state.count, (SUCCEEDED, FAILED, CANCELLED)))
+            assert record.tasks_left == len(record.state) - over == sum(record.unfinished)
         self.dependencies.check()
         self.large_cancellations.check()
 

@@ -81,15 +81,25 @@ class StandbyShards:
         """Takeover attempts started so far."""
 
     def handlers(self) -> dict[type, Callable[[str, Any], None]]:
-        """Return the handlers by message type, but for ``ReplicateJobs``."""
-        return {ReplicaUpdate: self.on_replica_update, DropReplicas: self.on_drop_replicas}
+        """Return the handlers by message type."""
+        return {
+            ReplicateJobs: self.on_replicate_jobs,
+            ReplicaUpdate: self.on_replica_update,
+            DropReplicas: self.on_drop_replicas,
+        }
 
     def restore(self, shards: dict[ShardId, StandbyShard], takeover_count: int) -> None:
         """Restore a dumped state."""
         self.shards, self.takeover_count = upgrade_standby_shards(shards), takeover_count
 
+    def find_leftovers(self) -> list[str]:
+        """List what should not exist when no work is left."""
+        return [f"takeover of {e} is under way" for e, w in self.shards.items() if w.is_taking_over]
+
     def on_replicate_jobs(self, owner: str, message: ReplicateJobs) -> None:
         """Store copies of a peer's jobs, and acknowledge at once, because a submitter waits."""
+        if message.shard in self.context.owned_shards.state.owned:
+            return  # taken over: its former owner is told so
         self.context.links.send_soft(self.context.effects, owner, Ack())
         shard_copy = self.shards.get(message.shard)
         if shard_copy is not None and message.term > shard_copy.term:
