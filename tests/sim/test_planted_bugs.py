@@ -312,8 +312,11 @@ def mail_for_the_retired(patch: pytest.MonkeyPatch, factories: LeagueFactories) 
     """What was said to somebody who has retired is repeated for ever."""
     right = LinkSet.__init__
 
-    def init(self: LinkSet, name: str, timings: Timings, _: tuple[str, ...] = ()) -> None:
-        right(self, name, timings)
+    def init(
+        self: LinkSet, name: str, timings: Timings, _: tuple[str, ...] = (),
+        on_firm_ack: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        right(self, name, timings, (), on_firm_ack)
 
     patch.setattr(LinkSet, "__init__", init)
     return factories

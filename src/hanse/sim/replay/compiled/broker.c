@@ -292,7 +292,7 @@ static void receive(league_t *league, broker_t *broker, const message_t *message
     if (!post_receive(league, &broker->post, broker->now, cluster, message))
         return;
     if (broker->post.firmed)
-        broker->busy = true; /* ShardReplication._on_firm_ack */
+        broker->busy = true; /* OwnedShards.on_firm_ack */
     broker->post.firmed = false;
     switch (message->kind) {
     case NEWS: take_news(league, broker, cluster, message); break;
