@@ -30,7 +30,6 @@ LARGE_MODULES: dict[str, int] = {  # longer since names are: to be split by conc
     "src/hanse/core/warden/warden.py": 521,
     "src/hanse/live/readmodel/projector.py": 505,
     "src/hanse/live/rpc/message_validators.py": 510,
-    "src/hanse/model/messages/__init__.py": 538,
     "src/hanse/sdk/workers/worker.py": 505,
     "src/hanse/sim/process.py": 507,
     "tests/live/rpc/test_validation.py": 510,
