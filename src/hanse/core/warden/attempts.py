@@ -11,8 +11,9 @@ import msgspec
 
 from hanse.core.messaging.link import NEVER, LinkSet
 from hanse.core.warden.grants import Grants
-from hanse.core.warden.ledger import ORDERED, RUNNING, STOPPING, AttemptRecord, Ledger
+from hanse.core.warden.ledger import Ledger
 from hanse.core.warden.ownership import Ownership
+from hanse.core.warden.records import ORDERED, RUNNING, STOPPING, AttemptRecord
 from hanse.core.warden.runner_sessions import RunnerRecord, RunnerSessions
 from hanse.model.effects import Effect
 from hanse.model.ids import TaskId

@@ -8,13 +8,14 @@ all or nothing.
 from collections.abc import Callable, Sequence
 
 from hanse.core.warden.grants import Grants
-from hanse.core.warden.ledger import ORDERED, AttemptRecord, Lease, Ledger
+from hanse.core.warden.ledger import Ledger
+from hanse.core.warden.records import ORDERED, AttemptRecord, CompiledShape, Lease
 from hanse.core.warden.runner_sessions import RunnerSessions
 from hanse.model.ids import INDEX_BITS, TaskId, task_id
-from hanse.model.messages import RefusalReason, RefusedTask, StartTask, TaskBatch, TaskTemplate
+from hanse.model.messages import RefusalReason, RefusedTask, Shape, StartTask, TaskBatch, TaskTemplate
 from hanse.model.resources import Resources, Vector
 from hanse.policy.kernels import FIRST, pick, settle
-from hanse.policy.node_columns import has_bit
+from hanse.policy.node_columns import MaskWords, has_bit
 
 Columns = tuple[Sequence[TaskId], Sequence[int], Sequence[int]]
 """Tasks, their attempts, and the node of each; -1: none."""
@@ -108,9 +109,7 @@ class ClaimAcceptance:
         none = [-1] * len(tasks)
         if compiled.ask is None or size is None:
             return none
-        mask = (
-            ledger.apply_affinity(batch.template.shape, compiled.mask) if compiled.dynamic else compiled.mask
-        )
+        mask = self._mask_now(batch.template.shape, compiled)
         start = self.grants.next_start() % max(1, ledger.nodes)
         held = ledger.attempts
         here = [index for index, task in zip(batch.tasks, tasks, strict=True) if task in held]
@@ -137,22 +136,22 @@ class ClaimAcceptance:
         for index, proposed in zip(batch.tasks, batch.nodes, strict=True):
             node = -1
             if index not in here and not full:
-                mask = (
-                    ledger.apply_affinity(batch.template.shape, compiled.mask)
-                    if compiled.dynamic
-                    else compiled.mask
-                )
+                mask = self._mask_now(batch.template.shape, compiled)
                 node = settle(ledger.room, size, mask, [proposed], 0, 0)[0]
                 full = node >= 0 and batch.template.shape.is_single_per_cluster
             places.append(node)
         return places
+
+    def _mask_now(self, shape: Shape, compiled: CompiledShape) -> MaskWords:
+        """Return the open nodes that suit a shape, beside the attempts that are there now."""
+        return self.ledger.affinity.allowed_nodes(shape, compiled.mask) if compiled.dynamic else compiled.mask
 
     def _bind(self, now: int, batch: TaskBatch, lease: Lease, refused: list[RefusedTask]) -> None:
         compiled = self.ledger.compile_shape(lease.shape)
         assert compiled.ask is not None
         nodes = list(lease.nodes)
         mask = (
-            self.ledger.apply_affinity(batch.template.shape, compiled.static_mask)
+            self.ledger.affinity.allowed_nodes(batch.template.shape, compiled.static_mask)
             if compiled.dynamic
             else None
         )

@@ -15,7 +15,8 @@ import msgspec
 
 from hanse.core.config import WardenConfig
 from hanse.core.warden.demand_table import DemandEntry, DemandTable
-from hanse.core.warden.ledger import RUNNING, AttemptRecord, CompiledShape, Ledger
+from hanse.core.warden.ledger import Ledger
+from hanse.core.warden.records import RUNNING, AttemptRecord, CompiledShape
 from hanse.model.messages import Offer, QueueKey
 from hanse.model.resources import Vector
 from hanse.policy.kernels import FIRST, pick
@@ -102,7 +103,7 @@ class Grants:
     def _can_use_node(self, entry: DemandEntry, compiled: CompiledShape, node: int) -> bool:
         mask = compiled.open_mask if self.hold is not None and self._is_held_for(entry) else compiled.mask
         if compiled.dynamic:
-            mask = self.ledger.affinity_search(entry.shape, compiled, mask).mask
+            mask = self.ledger.affinity.find_search(entry.shape, compiled, mask).mask
         return has_bit(mask, node)
 
     def _is_held_for(self, entry: DemandEntry) -> bool:
@@ -118,7 +119,7 @@ class Grants:
 
     def serve_affinity(self, now: int) -> None:
         """Serve entries with labels or affinities, after labelled attempts have come or gone."""
-        self.ledger.affinity_changed = False
+        self.ledger.affinity.changed = False
         for entry in self.demand.entries:
             if (entry.shape.affinity or entry.shape.labels) and entry.broker not in self.silent_brokers:
                 self._serve(now, entry)
@@ -165,14 +166,14 @@ class Grants:
             return True
         if not compiled.dynamic:
             return False
-        search = ledger.affinity_search(entry.shape, compiled, compiled.mask)
+        search = ledger.affinity.find_search(entry.shape, compiled, compiled.mask)
         return search.failed_at >= 0 and ledger.gains.is_futile(search, ledger.room)
 
     def _find_nodes(self, entry: DemandEntry, compiled: CompiledShape, count: int, start: int) -> list[int]:
         """Return nodes with room for up to ``count`` tasks of an entry, debited."""
         ledger = self.ledger
         among = compiled.open_mask if self.hold is not None and self._is_held_for(entry) else compiled.mask
-        search = ledger.affinity_search(entry.shape, compiled, among) if compiled.dynamic else None
+        search = ledger.affinity.find_search(entry.shape, compiled, among) if compiled.dynamic else None
         mask = among if search is None else search.mask
         nodes = pick(ledger.room, compiled.ask or (), mask, start, count, FIRST, compiled.max_per_node, None)
         if len(nodes) < count and not (nodes and compiled.max_per_node):

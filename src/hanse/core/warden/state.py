@@ -7,8 +7,8 @@ import msgspec
 from hanse.core.messaging.link import Link
 from hanse.core.warden.demand_table import DemandEntry
 from hanse.core.warden.grants import Hold
-from hanse.core.warden.ledger import AttemptRecord, Lease
 from hanse.core.warden.ownership import ShardOwnership
+from hanse.core.warden.records import AttemptRecord, Lease
 from hanse.core.warden.runner_sessions import RunnerRecord
 from hanse.model.drains import Drain
 from hanse.model.ids import TaskId

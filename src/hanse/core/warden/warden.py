@@ -122,7 +122,7 @@ class Warden:
             self._tick(now)
             idle = False
         grants, ledger, sessions = self._grants, self._ledger, self._sessions
-        if grants.freed_nodes or ledger.affinity_changed:
+        if grants.freed_nodes or ledger.affinity.changed:
             self._serve(now)
         if sessions.pending_orders or grants.offers or grants.victims or self._attempts.pending_ends:
             self._flush(now)
@@ -356,7 +356,7 @@ class Warden:
             nodes, grants.freed_nodes = grants.freed_nodes, []
             for node in dict.fromkeys(nodes):
                 grants.serve_node(now, node)
-        if self._ledger.affinity_changed:
+        if self._ledger.affinity.changed:
             grants.serve_affinity(now)
 
     def _flush(self, now: int) -> None:
