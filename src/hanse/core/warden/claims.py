@@ -110,7 +110,7 @@ class ClaimAcceptance:
         if compiled.ask is None or size is None:
             return none
         mask = self._mask_now(batch.template.shape, compiled)
-        start = self.grants.next_start() % max(1, ledger.nodes)
+        start = self.grants.random.position(ledger.nodes)
         held = ledger.attempts
         here = [index for index, task in zip(batch.tasks, tasks, strict=True) if task in held]
         if batch.template.shape.gang:

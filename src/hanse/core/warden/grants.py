@@ -17,6 +17,8 @@ from hanse.core.config import WardenConfig
 from hanse.core.warden.demand_table import DemandEntry, DemandTable
 from hanse.core.warden.ledger import Ledger
 from hanse.core.warden.records import RUNNING, AttemptRecord, CompiledShape
+from hanse.core.warden.step_random import StepRandom
+from hanse.core.warden.unacked_ends import UnackedEnds
 from hanse.model.messages import Offer, QueueKey
 from hanse.model.resources import Vector
 from hanse.policy.kernels import FIRST, pick
@@ -40,10 +42,20 @@ class Hold(msgspec.Struct):
 class Grants:
     """Grants of one warden."""
 
-    def __init__(self, config: WardenConfig, ledger: Ledger, mark: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: WardenConfig,
+        ledger: Ledger,
+        unacked_ends: UnackedEnds,
+        random: StepRandom,
+        mark: Callable[[str], None],
+    ) -> None:
         self.config = config
         self.timings = config.timings
         self.ledger = ledger
+        self.unacked_ends = unacked_ends
+        self.random = random
+        """Start of each search for room."""
         self.demand = DemandTable()
         self.hold: Hold | None = None
         self.offers: dict[str, list[Offer]] = {}
@@ -56,17 +68,16 @@ class Grants:
         """Time before which there is no further preemption: the room of the last one must first be used."""
         self.freed_nodes: list[int] = []
         """Nodes to be offered before this step ends."""
-        self.count_kept: Callable[[], int] = lambda: 0
-        """Callback that counts the attempts that the warden keeps."""
-        self.next_start: Callable[[], int] = lambda: 0
-        """Callback that returns a number that looks random, new with every event: the start of a search for
-        room."""
         self._mark = mark
 
+    def can_keep(self, more: int) -> bool:
+        """True if the warden may keep so many more attempts: those that run here count, and those that have
+        ended and are not safe with their owner."""
+        return len(self.ledger.attempts) + len(self.unacked_ends) + more <= self.config.runs_max
+
     def is_full(self) -> bool:
-        """True if the warden keeps as many attempts as it can: it would have to refuse the binding of a new
-        grant."""
-        return self.count_kept() >= self.config.runs_max
+        """True if the warden would have to refuse the binding of a new grant."""
+        return not self.can_keep(1)
 
     # --- granting ------------------------------------------------------------------------------------------
 
@@ -133,9 +144,7 @@ class Grants:
             return
         count = min(entry.count, GRANTS_MAX, SLOTS_MAX - self.ledger.slots)
         if count > 0:
-            for node in self._find_nodes(
-                entry, compiled, count, self.next_start() % max(1, self.ledger.nodes)
-            ):
+            for node in self._find_nodes(entry, compiled, count, self.random.position(self.ledger.nodes)):
                 self.ledger.touched[node] = None
                 self._create_lease(now, entry, compiled, [node])
 

@@ -20,6 +20,8 @@ from hanse.core.warden.ledger import Ledger
 from hanse.core.warden.ownership import Ownership, Rounds
 from hanse.core.warden.runner_sessions import RunnerSessions
 from hanse.core.warden.state import WardenState, decode_state, encode_state
+from hanse.core.warden.step_random import StepRandom
+from hanse.core.warden.unacked_ends import UnackedEnds
 from hanse.model.effects import Effect, WakeAt
 from hanse.model.events import Booted, DrainRequested, Event, MessageReceived, Tick
 from hanse.model.ids import TaskId
@@ -48,7 +50,6 @@ from hanse.model.messages import (
 )
 from hanse.model.messages.shard_teardown import CloseShard
 from hanse.model.resources import Resources, Vector
-from hanse.policy.hashing import hash_numbers
 from hanse.policy.node_columns import mask_indices
 
 
@@ -63,8 +64,9 @@ class Warden:
         self.links = self._links = LinkSet(config.name, config.timings, config.retired)
         self._ledger = Ledger(config.name, config.nodes, config.reserve)
         self.drains = Drains(self._ledger)
-        self._grants = Grants(config, self._ledger, self._mark)
-        self._grants.next_start = self._next_start
+        self._random = StepRandom()
+        unacked_ends = UnackedEnds()
+        self._grants = Grants(config, self._ledger, unacked_ends, self._random, self._mark)
         self._sessions = RunnerSessions(config, self._mark)
         self._ownership = Ownership(config, self._mark)
         self.attempt_tracker = self._attempts = WardenAttempts(
@@ -72,11 +74,12 @@ class Warden:
             self._grants,
             self._sessions,
             self._ownership,
+            unacked_ends,
             config.timings.started_linger,
             self._mark,
         )
         self._claims = ClaimAcceptance(self._ledger, self._grants, self._sessions, self._mark)
-        self._epoch = self._seed = self._steps = 0
+        self._epoch = 0
         self._beat_at = self._delta_at = NEVER
         self._sent_versions: dict[str, int] = {}
         self._last_heard: dict[str, int] = {}
@@ -102,7 +105,7 @@ class Warden:
         """Handle one event; return the effects for the shell, in order."""
         effects: list[Effect] = []
         self._effects = effects
-        self._steps += 1
+        self._random.steps += 1
         now = event.at
         late = now >= self._due
         if late and now >= self._ownership.due:  # a lapse is never due before ``_due``
@@ -150,7 +153,7 @@ class Warden:
             self._beat_at = self._due = event.at  # brokers need the reason, not only the loss of room
 
     def _on_booted(self, event: Booted) -> None:
-        self._epoch, self._seed, self._wake_at, self._due = event.epoch, event.seed, NEVER, 0
+        self._epoch, self._random.seed, self._wake_at, self._due = event.epoch, event.seed, NEVER, 0
         if event.epoch > 1:
             self._mark("warden.restarted")
         self._links.boot(event.at)
@@ -236,7 +239,7 @@ class Warden:
             self._claims.release_lease(broker, number)
         for batch in claim.batches:
             reason = self._ownership.find_refusal(now, broker, batch.template.shard, rounds)
-            if reason is None and self._attempts.count_kept() + len(batch.tasks) > self.config.runs_max:
+            if reason is None and not self._grants.can_keep(len(batch.tasks)):
                 reason = RefusalReason.BUSY
             if reason is not None:
                 self._mark(f"warden.refused_{reason}")
@@ -266,7 +269,7 @@ class Warden:
             self._mark("warden.estate_adopted")
             running, ends = (
                 self._attempts.find_running_attempts(request.shard),
-                self._attempts.find_unacked_ends(request.shard),
+                self._attempts.unacked_ends.find(request.shard),
             )
             reply = OwnershipReply(
                 request.shard, reply.term, broker, True, request.takeover_id, tuple(running), tuple(ends)
@@ -408,9 +411,6 @@ class Warden:
             self._wake_at = due
             self._effects.append(WakeAt(due))
 
-    def _next_start(self) -> int:
-        return hash_numbers(self._seed, self._steps)
-
     def _mark(self, name: str) -> None:
         self.marks[name] = self.marks.get(name, 0) + 1
 
@@ -460,8 +460,8 @@ class Warden:
         ledger = self._ledger
         state = WardenState(
             epoch=self._epoch,
-            seed=self._seed,
-            steps=self._steps,
+            seed=self._random.seed,
+            steps=self._random.steps,
             armed=self._wake_at,
             due=self._due,
             seen=self._checked_version,
@@ -484,7 +484,7 @@ class Warden:
             sent_versions=self._sent_versions,
             last_heard=self._last_heard,
             started=self._attempts.pending_starts,
-            unacked_ends=self._attempts.unacked_ends,
+            unacked_ends=self._attempts.unacked_ends.by_attempt,
             ended=self._attempts.pending_ends,
             runners=self._sessions.runners,
             forget_at=self._sessions.forget_at,
@@ -499,7 +499,7 @@ class Warden:
         """Replace the state by a dumped one."""
         saved = decode_state(state)
         ledger = self._ledger
-        self._epoch, self._seed, self._steps = saved.epoch, saved.seed, saved.steps
+        self._epoch, self._random.seed, self._random.steps = saved.epoch, saved.seed, saved.steps
         self._beat_at, self._delta_at, self._attempts.starts_due = (
             saved.beat_at,
             saved.delta_at,
@@ -516,7 +516,8 @@ class Warden:
             saved.sent_versions,
             saved.last_heard,
         )
-        self._attempts.pending_starts, self._attempts.unacked_ends = saved.started, saved.unacked_ends
+        self._attempts.pending_starts = saved.started
+        self._attempts.unacked_ends.by_attempt = saved.unacked_ends
         self._attempts.pending_ends = saved.ended
         self._sessions.restore(saved.runners, saved.forget_at)
         self._ownership.restore(saved.shards, saved.closed_shards)
