@@ -26,7 +26,6 @@ LARGE_MODULES: dict[str, int] = {  # longer since names are: to be split by conc
     "src/hanse/core/broker/failover/replication.py": 546,
     "src/hanse/core/broker/job_lifecycle.py": 512,
     "src/hanse/core/broker/placement.py": 512,
-    "src/hanse/core/warden/warden.py": 521,
     "src/hanse/live/readmodel/projector.py": 505,
     "src/hanse/live/rpc/message_validators.py": 510,
     "src/hanse/sdk/workers/worker.py": 505,

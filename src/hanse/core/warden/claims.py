@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 
 from hanse.core.warden.grants import Grants
 from hanse.core.warden.ledger import Ledger
+from hanse.core.warden.ownership import Ownership
 from hanse.core.warden.records import ORDERED, AttemptRecord, CompiledShape, Lease
 from hanse.core.warden.runner_sessions import RunnerSessions
 from hanse.model.ids import INDEX_BITS, TaskId, task_id
-from hanse.model.messages import RefusalReason, RefusedTask, Shape, StartTask, TaskBatch, TaskTemplate
+from hanse.model.messages import Claim, RefusalReason, RefusedTask, Shape, StartTask, TaskBatch, TaskTemplate
 from hanse.model.resources import Resources, Vector
 from hanse.policy.kernels import FIRST, pick, settle
 from hanse.policy.node_columns import MaskWords, has_bit
@@ -25,12 +26,44 @@ class ClaimAcceptance:
     """Acceptance of claims at one warden."""
 
     def __init__(
-        self, ledger: Ledger, grants: Grants, sessions: RunnerSessions, mark: Callable[[str], None]
+        self,
+        ledger: Ledger,
+        grants: Grants,
+        sessions: RunnerSessions,
+        ownership: Ownership,
+        mark: Callable[[str], None],
     ) -> None:
         self.ledger = ledger
         self.grants = grants
         self.sessions = sessions
+        self.ownership = ownership
         self._mark = mark
+
+    def accept_claim(
+        self,
+        now: int,
+        broker: str,
+        claim: Claim,
+        substituted: list[tuple[TaskId, int]],
+        refused: list[RefusedTask],
+    ) -> bool:
+        """Take leases back, then accept or refuse each batch; return True if the claim has a batch on the
+        fast path."""
+        rounds = dict(claim.rounds)
+        fast = False
+        for number in claim.releases:
+            self.release_lease(broker, number)
+        for batch in claim.batches:
+            reason = self.ownership.find_refusal(now, broker, batch.template.shard, rounds)
+            if reason is None and not self.grants.can_keep(len(batch.tasks)):
+                reason = RefusalReason.BUSY
+            if reason is not None:
+                self._mark(f"warden.refused_{reason}")
+                refused += self._refuse(batch, reason)
+                self.release_lease(broker, batch.lease)
+                continue
+            fast = self.accept_batch(now, broker, batch, substituted, refused) or fast
+        return fast
 
     def accept_batch(
         self,
@@ -171,7 +204,7 @@ class ClaimAcceptance:
             or batch.template.shape != lease.shape
         ):
             self._mark("warden.refused_bind")
-            refused += self.refuse(batch, RefusalReason.HELD if busy else RefusalReason.NO_ROOM)
+            refused += self._refuse(batch, RefusalReason.HELD if busy else RefusalReason.NO_ROOM)
             self._return_capacity(nodes, compiled.ask)
             return
         ask = batch.template.shape.ask
@@ -196,7 +229,7 @@ class ClaimAcceptance:
         return batch.template.shape.ask, least
 
     @staticmethod
-    def refuse(batch: TaskBatch, reason: RefusalReason) -> list[RefusedTask]:
+    def _refuse(batch: TaskBatch, reason: RefusalReason) -> list[RefusedTask]:
         """Refuse a whole batch."""
         pairs = zip(batch.tasks, batch.attempts, strict=True)
         return [RefusedTask(task_id(batch.job, index), attempt, reason) for index, attempt in pairs]
