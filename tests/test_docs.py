@@ -15,6 +15,7 @@ from hanse.core.coverage_marks import ALL_MARKS as MARKS
 from hanse.model import messages
 from hanse.model.messages import Outcome, RefusalReason, SequencedMessage, SoftMessage
 from hanse.policy.cluster_rankers import CLUSTER_RANKERS
+from hanse.policy.node_rankers import NODE_RANKERS
 from hanse.policy.placers import PLACERS
 from hanse.policy.queue_orders import QUEUE_ORDERS
 from hanse.policy.sizers import SIZERS
@@ -74,6 +75,7 @@ def test_every_policy_is_documented() -> None:
     tables: dict[str, Collection[str]] = {
         "order": QUEUE_ORDERS,
         "placer": PLACERS,
+        "node ranker": NODE_RANKERS,
         "ranking": CLUSTER_RANKERS,
         "sizer": SIZERS,
     }

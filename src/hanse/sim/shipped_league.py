@@ -1,10 +1,11 @@
 """League with the shipped machines and policies, for the simulator."""
 
 from hanse.core.broker.broker import Broker
-from hanse.core.config import BrokerConfig
+from hanse.core.config import BrokerConfig, WardenConfig
 from hanse.core.runner.runner import Runner
 from hanse.core.warden.warden import Warden
 from hanse.policy.cluster_rankers import CLUSTER_RANKERS
+from hanse.policy.node_rankers import NODE_RANKERS
 from hanse.policy.placers import PLACERS
 from hanse.policy.queue_orders import QUEUE_ORDERS
 from hanse.policy.sizers import SIZERS
@@ -12,8 +13,8 @@ from hanse.sim.league import LeagueFactories, PolicyNames
 
 
 def shipped_factories() -> LeagueFactories:
-    """Return factories for brokers with the named policies, wardens and runners."""
-    return LeagueFactories(broker=make_broker, warden=Warden, runner=Runner)
+    """Return factories for brokers and wardens with the named policies, and for runners."""
+    return LeagueFactories(broker=make_broker, warden=make_warden, runner=Runner)
 
 
 def make_broker(config: BrokerConfig, policies: PolicyNames) -> Broker:
@@ -25,3 +26,8 @@ def make_broker(config: BrokerConfig, policies: PolicyNames) -> Broker:
         CLUSTER_RANKERS[policies.rank](),
         SIZERS[policies.sizer](),
     )
+
+
+def make_warden(config: WardenConfig, policies: PolicyNames) -> Warden:
+    """Return a warden with the policy of this name."""
+    return Warden(config, NODE_RANKERS[policies.node_ranker]())

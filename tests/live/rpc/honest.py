@@ -17,7 +17,8 @@ from hanse.model.effects import Effect
 from hanse.model.events import Event, MessageReceived
 from hanse.model.messages import Envelope
 from hanse.policy.cluster_rankers import CLUSTER_RANKERS
-from hanse.policy.interface import ClusterRanker, Placer, QueueOrder, Sizer
+from hanse.policy.interface import ClusterRanker, NodeRanker, Placer, QueueOrder, Sizer
+from hanse.policy.node_rankers import NODE_RANKERS
 from hanse.policy.placers import PLACERS
 from hanse.policy.queue_orders import QUEUE_ORDERS
 from hanse.policy.sizers import SIZERS
@@ -73,8 +74,8 @@ class VettedBroker(Broker):
 class VettedWarden(Warden):
     """A warden behind the checks."""
 
-    def __init__(self, config: WardenConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: WardenConfig, node_ranker: NodeRanker) -> None:
+        super().__init__(config, node_ranker)
         self.limits = warden_validation_context(config)
 
     def handle(self, event: Event) -> list[Effect]:
@@ -104,5 +105,9 @@ def make_broker(config: BrokerConfig, policies: PolicyNames) -> Broker:
     )
 
 
+def make_warden(config: WardenConfig, policies: PolicyNames) -> Warden:
+    return VettedWarden(config, NODE_RANKERS[policies.node_ranker]())
+
+
 def vetted_factories() -> LeagueFactories:
-    return LeagueFactories(broker=make_broker, warden=VettedWarden, runner=VettedRunner)
+    return LeagueFactories(broker=make_broker, warden=make_warden, runner=VettedRunner)

@@ -20,6 +20,7 @@ from rich.table import Table
 from hanse.cli.commands.trace import FileRefusedError, open_journals
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
+from hanse.policy.node_rankers import NODE_RANKERS, FirstNodeRanker
 from hanse.sim.replay import report as reports
 from hanse.sim.replay.confidence_intervals import mean_with_interval
 from hanse.sim.replay.execution import REPEATS_MAX, ReplayRun, run_policies, summarise, write_json
@@ -81,6 +82,8 @@ _SHARED_OPTIONS: Final = (
                  help="GiB of a node (GPU jobs); 0: not counted."),
     click.option("--node-list", type=click.Path(dir_okay=False, path_type=Path),
                  help="Machines, for the placement of pods (fgd and its peers)."),
+    click.option("--node-ranker", type=click.Choice(tuple(NODE_RANKERS)), default=FirstNodeRanker.name,
+                 show_default=True, help="Choice of nodes at the wardens (hanse)."),
     click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True,
                  help="Engine of hanse: its compiled twin or the Python machines; equal results."),
 )  # fmt: skip
@@ -140,6 +143,7 @@ def _settings(options: dict[str, Any], brokers: int, seed: int) -> ReplaySetting
         node_cpus=options["node_cpus"],
         node_memory_gib=options["node_memory"],
         node_list=str(options["node_list"] or ""),
+        node_ranker=options["node_ranker"],
         engine=options["engine"],
         faults=str(options.get("faults") or ""),
     )

@@ -15,7 +15,6 @@ from hanse.core.warden.runner_sessions import RunnerSessions
 from hanse.model.ids import INDEX_BITS, TaskId, task_id
 from hanse.model.messages import Claim, RefusalReason, RefusedTask, Shape, StartTask, TaskBatch, TaskTemplate
 from hanse.model.resources import Resources, Vector
-from hanse.policy.kernels import FIRST, pick, settle
 from hanse.policy.node_columns import MaskWords, has_bit
 
 Columns = tuple[Sequence[TaskId], Sequence[int], Sequence[int]]
@@ -144,12 +143,12 @@ class ClaimAcceptance:
             return none
         mask = self._mask_now(batch.template.shape, compiled)
         start = self.grants.random.position(ledger.nodes)
-        held = ledger.attempts
+        ranker, held = self.grants.node_ranker, ledger.attempts
         here = [index for index, task in zip(batch.tasks, tasks, strict=True) if task in held]
         if batch.template.shape.gang:
             if here:
                 return none
-            nodes = pick(ledger.room, size, mask, start, len(tasks), FIRST, compiled.max_per_node, None)
+            nodes = ranker.choose(ledger.room, size, mask, start, len(tasks), compiled.max_per_node)
             if len(nodes) == len(tasks):
                 return nodes
             for node in nodes:
@@ -157,7 +156,7 @@ class ClaimAcceptance:
             return none
         if here or (compiled.max_per_node and batch.template.shape.is_single_per_cluster):
             return self._find_nodes_one_by_one(batch, size, here)
-        return settle(ledger.room, size, mask, batch.nodes, start, compiled.max_per_node)
+        return ranker.settle(ledger.room, size, mask, batch.nodes, start, compiled.max_per_node)
 
     def _find_nodes_one_by_one(self, batch: TaskBatch, size: Vector, here: list[int]) -> list[int]:
         """Find nodes where tasks still hold room here, or where only one may be in the cluster: rare
@@ -170,7 +169,7 @@ class ClaimAcceptance:
             node = -1
             if index not in here and not full:
                 mask = self._mask_now(batch.template.shape, compiled)
-                node = settle(ledger.room, size, mask, [proposed], 0, 0)[0]
+                node = self.grants.node_ranker.settle(ledger.room, size, mask, [proposed], 0, 0)[0]
                 full = node >= 0 and batch.template.shape.is_single_per_cluster
             places.append(node)
         return places

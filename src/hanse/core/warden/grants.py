@@ -21,7 +21,7 @@ from hanse.core.warden.step_random import StepRandom
 from hanse.core.warden.unacked_ends import UnackedEnds
 from hanse.model.messages import Offer, QueueKey
 from hanse.model.resources import Vector
-from hanse.policy.kernels import FIRST, pick
+from hanse.policy.interface import NodeRanker
 from hanse.policy.node_columns import has_bit, mask_indices
 
 GRANTS_MAX: Final = 1_024
@@ -48,6 +48,7 @@ class Grants:
         ledger: Ledger,
         unacked_ends: UnackedEnds,
         random: StepRandom,
+        node_ranker: NodeRanker,
         mark: Callable[[str], None],
     ) -> None:
         self.config = config
@@ -56,6 +57,7 @@ class Grants:
         self.unacked_ends = unacked_ends
         self.random = random
         """Start of each search for room."""
+        self.node_ranker = node_ranker
         self.demand = DemandTable()
         self.hold: Hold | None = None
         self.offers: dict[str, list[Offer]] = {}
@@ -184,7 +186,9 @@ class Grants:
         among = compiled.open_mask if self.hold is not None and self._is_held_for(entry) else compiled.mask
         search = ledger.affinity.find_search(entry.shape, compiled, among) if compiled.dynamic else None
         mask = among if search is None else search.mask
-        nodes = pick(ledger.room, compiled.ask or (), mask, start, count, FIRST, compiled.max_per_node, None)
+        nodes = self.node_ranker.choose(
+            ledger.room, compiled.ask or (), mask, start, count, compiled.max_per_node
+        )
         if len(nodes) < count and not (nodes and compiled.max_per_node):
             if mask is compiled.mask:
                 compiled.failed_at = ledger.gains.checkpoint

@@ -46,12 +46,13 @@ from hanse.model.messages import (
 )
 from hanse.model.messages.shard_teardown import CloseShard
 from hanse.model.resources import Resources, Vector
+from hanse.policy.interface import NodeRanker
 
 
 class Warden:
     """Warden machine. ``handle`` takes events in order; see ``core.machine``."""
 
-    def __init__(self, config: WardenConfig) -> None:
+    def __init__(self, config: WardenConfig, node_ranker: NodeRanker) -> None:
         self.config = config
         self.name = config.name
         self.marks: dict[str, int] = {}
@@ -61,7 +62,7 @@ class Warden:
         self.drains = Drains(self._ledger)
         self._random = StepRandom()
         unacked_ends = UnackedEnds()
-        self._grants = Grants(config, self._ledger, unacked_ends, self._random, self._mark)
+        self._grants = Grants(config, self._ledger, unacked_ends, self._random, node_ranker, self._mark)
         self._sessions = RunnerSessions(config, self._mark)
         self._ownership = Ownership(config, self._mark)
         self.attempt_tracker = self._attempts = WardenAttempts(

@@ -16,6 +16,7 @@ from hanse.core.warden.warden import Warden
 from hanse.live.config.league import LeagueConfig, LeagueError, PolicyConfig
 from hanse.model.resources import Resources
 from hanse.policy.cluster_rankers import CLUSTER_RANKERS
+from hanse.policy.node_rankers import NODE_RANKERS, FirstNodeRanker
 from hanse.policy.placers import PLACERS
 from hanse.policy.queue_orders import QUEUE_ORDERS
 from hanse.policy.sizers import SIZERS
@@ -46,10 +47,12 @@ class WardenSettings(msgspec.Struct, frozen=True, tag="warden"):
     """Settings that decide what a warden does with its events."""
 
     config: WardenConfig
+    node_ranker: str = FirstNodeRanker.name
+    """Older records have none: there was only this one."""
 
     def make_machine(self) -> Warden:
         """Make a warden with these settings."""
-        return Warden(self.config)
+        return Warden(self.config, NODE_RANKERS[self.node_ranker]())
 
 
 MemberSettings = BrokerSettings | WardenSettings
@@ -91,7 +94,12 @@ def member_settings(league: LeagueConfig, member: str) -> MemberSettings:
     """Return the settings that the league file gives a member now."""
     if any(entry.name == member for entry in league.brokers):
         return BrokerSettings(league.broker_config(member), league.policy)
-    return WardenSettings(league.warden_config(member))
+    return warden_settings(league, member)
+
+
+def warden_settings(league: LeagueConfig, member: str) -> WardenSettings:
+    """Return the settings that the league file gives a warden now."""
+    return WardenSettings(league.warden_config(member), league.policy.node_ranker)
 
 
 def read_config_history(directory: Path, current: MemberSettings) -> list[ConfigEntry]:

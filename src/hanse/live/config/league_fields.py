@@ -13,6 +13,7 @@ from hanse.model.form_fields import FormField
 from hanse.model.ids import BROKER_NUMBER_MAX
 from hanse.model.resources import CUSTOM_KINDS_MAX
 from hanse.policy.cluster_rankers import CLUSTER_RANKERS
+from hanse.policy.node_rankers import NODE_RANKERS
 from hanse.policy.placers import PLACERS
 from hanse.policy.queue_orders import QUEUE_ORDERS
 from hanse.policy.sizers import SIZERS
@@ -30,6 +31,7 @@ POLICIES: Final = {
     "placer": tuple(PLACERS),
     "rank": tuple(CLUSTER_RANKERS),
     "sizer": tuple(SIZERS),
+    "node_ranker": tuple(NODE_RANKERS),
 }
 """Kinds of policies that the file chooses, with the names of each."""
 
@@ -72,7 +74,7 @@ LEAGUE_FIELDS: Final = (
         "Times of the protocol. All members of a league have the same.", "timings: {beat: 1s}",
     ),
     FormField(
-        "policy", "mapping", "", "", "The policies of the brokers, by name.",
+        "policy", "mapping", "", "", "The policies of the brokers and the wardens, by name.",
         "policy: {order: fifo, placer: spread}",
     ),
 )  # fmt: skip
@@ -266,6 +268,12 @@ POLICY_FIELDS: Final = (
     FormField(
         "sizer", _one_of(POLICIES["sizer"]), PolicyConfig().sizer, "", "How a broker sizes elastic work.",
         "sizer: priced",
+    ),
+    FormField(
+        "node_ranker", _one_of(POLICIES["node_ranker"]), PolicyConfig().node_ranker, "",
+        "How a warden chooses a node: for a task whose proposed node is taken, and for waiting work that it "
+        "serves from free room.",
+        "node_ranker: best-fit",
     ),
 )  # fmt: skip
 """Fields of ``policy``."""

@@ -39,6 +39,7 @@ from hanse.model.messages import (
 from hanse.model.resources import Resources
 from hanse.policy.cluster_rankers import RotatingRanker
 from hanse.policy.interface import QueueOrder
+from hanse.policy.node_rankers import NODE_RANKERS
 from hanse.policy.placers import Random
 from hanse.policy.queue_orders import FewestRemaining, Fifo, PriorityWithAgeing, ShortFirst
 from hanse.policy.sizers import LeastSizer
@@ -180,6 +181,11 @@ def make_broker(config: BrokerConfig, order: QueueOrder) -> Broker:
     return Broker(config, order, Random(), RotatingRanker(), LeastSizer())
 
 
+def make_warden(config: WardenConfig, settings: ReplaySettings) -> Warden:
+    """Return a warden with the node ranker of the settings."""
+    return Warden(config, NODE_RANKERS[settings.node_ranker]())
+
+
 def broker_config(
     league: ReplayLeague, number: int, workload: ReplayWorkload, is_alone: bool
 ) -> BrokerConfig:
@@ -206,7 +212,7 @@ def make_machines(
     for number, name in enumerate(league.brokers):
         machines[name] = make_broker(broker_config(league, number, workload, True), order)
     for warden in league.wardens:
-        machines[warden.name] = Warden(warden)
+        machines[warden.name] = make_warden(warden, settings)
     for runner in league.runners:
         machines[runner.name] = Runner(runner)
     return machines

@@ -12,6 +12,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from hanse.policy.node_rankers import NODE_RANKERS, FirstNodeRanker
+
 Ints = npt.NDArray[np.int64]
 
 ORDERS: Final = ("fifo", "fewest-remaining", "short-first", "priority")
@@ -95,6 +97,8 @@ class ReplaySettings(msgspec.Struct, frozen=True):
     """List of nodes, for the placement of pods."""
     faults: str = ""
     """File of faults to inject, for the policies that support them; empty = none."""
+    node_ranker: str = FirstNodeRanker.name
+    """Choice of nodes at the wardens of ``hanse``."""
     engine: str = "auto"
     """Engine of ``hanse``; the outcome does not depend on it."""
 
@@ -108,6 +112,8 @@ class ReplaySettings(msgspec.Struct, frozen=True):
             return f"{self.nodes} nodes are too few for {self.clusters} clusters x {self.brokers} brokers"
         if self.order not in ORDERS:
             return f"unknown order {self.order!r}; known: {', '.join(ORDERS)}"
+        if self.node_ranker not in NODE_RANKERS:
+            return f"unknown node ranker {self.node_ranker!r}; known: {', '.join(NODE_RANKERS)}"
         if self.engine not in ENGINES:
             return f"unknown engine {self.engine!r}; known: {', '.join(ENGINES)}"
         if self.delay_us < 0 or self.heartbeat_us <= 0 or self.gossip_us <= 0:

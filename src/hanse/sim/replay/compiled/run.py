@@ -23,6 +23,7 @@ from hanse.model.job import DEADLINE_MAX, JobClass
 from hanse.model.messages import Shape
 from hanse.policy.hashing import hash_numbers
 from hanse.policy.interface import JobFacts
+from hanse.policy.node_rankers import NODE_RANKERS, FirstNodeRanker
 from hanse.sim.baselines.task_level import engine
 from hanse.sim.replay import league_setup
 from hanse.sim.replay.compiled import loader
@@ -50,6 +51,8 @@ def find_settings_objection(settings: ReplaySettings) -> str:
         return loader.LOAD_PROBLEM
     if settings.faults:
         return "faults are injected into the machines"
+    if settings.node_ranker in NODE_RANKERS and settings.node_ranker != FirstNodeRanker.name:
+        return f"only the machines know the node ranker {settings.node_ranker}"
     return settings.find_problem() or league_setup.find_objection(settings)
 
 
