@@ -324,6 +324,11 @@ def test_what_does_not_fit_is_left_to_the_machines(tmp_path: Path) -> None:
     assert "faults" in compiled_module.find_objection(
         fits, msgspec.structs.replace(settings, faults=str(tmp_path))
     )
+    packed = msgspec.structs.replace(settings, node_ranker="best-fit")
+    assert "node ranker best-fit" in compiled_module.find_objection(fits, packed)
+    assert "unknown node ranker" in compiled_module.find_objection(
+        fits, msgspec.structs.replace(settings, node_ranker="worst")
+    )
     assert "too few" in compiled_module.find_objection(fits, msgspec.structs.replace(settings, brokers=3))
     wide = msgspec.structs.replace(settings, nodes=9_000)
     assert "nodes in a cluster" in compiled_module.find_objection(fits, wide)
