@@ -20,7 +20,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from hanse.cli.commands.replay import main
-from hanse.core.broker import broker, demand_publisher, end_acks, placement
+from hanse.core.broker import demand_publisher, end_acks, placement, warden_messages
 from hanse.core.config import Timings
 from hanse.core.messaging import link
 from hanse.core.warden import attempts, demand_table, grants
@@ -132,7 +132,7 @@ LIMITS: dict[str, tuple[tuple[ModuleType, ...], list[int]]] = {
     "GRANTS_MAX": ((grants,), [1, 2, 1_024]),
     "SLOTS_MAX": ((grants,), [1, 3, 65_536]),
     "BORROW_FACTOR": ((placement,), [0, 1, 2, 5]),
-    "WARY_TIME": ((broker,), [0, 1_000, 1_000_000_000]),
+    "WARY_TIME": ((warden_messages,), [0, 1_000, 1_000_000_000]),
 }
 """Limits of the machines, where they are looked up, and values that make them bite in a small league."""
 
@@ -326,7 +326,7 @@ def test_what_does_not_fit_is_left_to_the_machines(tmp_path: Path) -> None:
     )
     packed = msgspec.structs.replace(settings, node_ranker="best-fit")
     assert "node ranker best-fit" in compiled_module.find_objection(fits, packed)
-    assert "unknown node ranker" in compiled_module.find_objection(
+    assert "no node ranker 'worst'" in compiled_module.find_objection(
         fits, msgspec.structs.replace(settings, node_ranker="worst")
     )
     assert "too few" in compiled_module.find_objection(fits, msgspec.structs.replace(settings, brokers=3))

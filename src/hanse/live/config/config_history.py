@@ -53,7 +53,7 @@ class WardenSettings(msgspec.Struct, frozen=True, tag="warden"):
             return Warden(self.config, NODE_RANKERS.get(self.node_ranker)())
         except RegistryError as error:
             raise LeagueError(
-                f"{self.config.cluster} has used a policy that is not here now: {error}"
+                f"{self.config.name} has used a policy that is not here now: {error}"
             ) from error
 
 

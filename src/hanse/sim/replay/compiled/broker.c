@@ -38,8 +38,8 @@ static void submit(league_t *league, broker_t *broker, int32_t job)
  * mirrors core/broker/job_lifecycle.py JobLifecycle._settle
  * mirrors core/broker/job_lifecycle.py JobLifecycle._on_group_progress
  * mirrors core/broker/job_lifecycle.py JobLifecycle._finish
- * mirrors core/broker/failover/replication.py ShardReplication._on_task_done
- * mirrors core/broker/failover/replication.py ShardReplication._on_job_over
+ * mirrors core/broker/failover/end_log.py EndLog.add_task_end
+ * mirrors core/broker/failover/end_log.py EndLog.add_job_end
  * A task has ended, with success, as all do here. */
 static void finished(league_t *league, broker_t *broker, int64_t task)
 {
@@ -93,7 +93,7 @@ static void release_ends(league_t *league, broker_t *broker)
 
 /* --- messages of wardens -------------------------------------------------------------------------------- */
 
-/* mirrors core/broker/broker.py Broker._apply_delta
+/* mirrors core/broker/warden_messages.py WardenMessages._apply_delta
  * mirrors core/broker/cluster_view.py ClusterView.apply_delta
  * A change of the view: since, version, nodes, then each node and whether it is free. */
 static bool take_delta(league_t *league, broker_t *broker, view_t *view, const int64_t *delta)
@@ -114,7 +114,7 @@ static bool take_delta(league_t *league, broker_t *broker, view_t *view, const i
     return true;
 }
 
-/* mirrors core/broker/broker.py Broker._on_cluster_delta */
+/* mirrors core/broker/warden_messages.py WardenMessages.on_cluster_delta */
 static void take_change(league_t *league, broker_t *broker, int64_t cluster, const message_t *message)
 {
     view_t *view = broker->views + cluster;
@@ -122,7 +122,7 @@ static void take_change(league_t *league, broker_t *broker, int64_t cluster, con
         place_all(league, broker);
 }
 
-/* mirrors core/broker/broker.py Broker._on_cluster_snapshot
+/* mirrors core/broker/warden_messages.py WardenMessages.on_cluster_snapshot
  * mirrors core/broker/cluster_view.py ClusterView.apply_snapshot
  * A snapshot has a = version, and as body the free nodes. */
 static void take_snapshot(league_t *league, broker_t *broker, int64_t cluster, const message_t *message)
@@ -156,7 +156,7 @@ static const int64_t *answered_lots(view_t *view, int64_t number, int64_t *lots)
     return first;
 }
 
-/* mirrors core/broker/broker.py Broker._requeue_refused
+/* mirrors core/broker/warden_messages.py WardenMessages._requeue_refused
  * mirrors core/broker/job_lifecycle.py JobLifecycle.on_attempt_refused
  * What was not taken waits again; room that was granted meanwhile is used first. The rest is asked for. */
 static void take_refused(league_t *league, broker_t *broker, int64_t cluster, const int64_t *tasks,
@@ -187,7 +187,7 @@ static void take_refused(league_t *league, broker_t *broker, int64_t cluster, co
     }
 }
 
-/* mirrors core/broker/broker.py Broker._on_claim_reply
+/* mirrors core/broker/warden_messages.py WardenMessages.on_claim_reply
  * An answer has a = number, b = refused, c = whether there is a delta; as body the refused and the delta. */
 static void take_answer(league_t *league, broker_t *broker, int64_t cluster, const message_t *message)
 {
@@ -208,10 +208,10 @@ static void take_answer(league_t *league, broker_t *broker, int64_t cluster, con
         use_spare(league, broker, cluster);
 }
 
-/* mirrors core/broker/broker.py Broker._on_task_updates
+/* mirrors core/broker/warden_messages.py WardenMessages.on_task_updates
  * mirrors core/broker/job_lifecycle.py JobLifecycle.on_attempts_started
  * mirrors core/broker/failover/replication.py ShardReplication.on_attempts_ended
- * mirrors core/broker/placement.py BrokerPlacement.on_offers
+ * mirrors core/broker/grant_binding.py GrantBinding.on_offers
  * Task updates have a = started, b = ended, c = offers; as body the tasks, then lease, line, node, score, prior
  * and the key of its rival, of each offer. */
 static void take_news(league_t *league, broker_t *broker, int64_t cluster, const message_t *message)
@@ -239,7 +239,7 @@ static void take_news(league_t *league, broker_t *broker, int64_t cluster, const
     return_body(league, copy);
 }
 
-/* mirrors core/broker/broker.py Broker._on_warden_heartbeat
+/* mirrors core/broker/warden_messages.py WardenMessages.on_warden_heartbeat
  * A beat has a = when it was sent, b = version, c = the round of the broker's shard (0: not known there). */
 static void take_beat(league_t *league, broker_t *broker, int64_t cluster, const message_t *message)
 {
@@ -266,8 +266,8 @@ static void take_beat(league_t *league, broker_t *broker, int64_t cluster, const
 
 /* mirrors core/broker/broker.py Broker._on_booted
  * mirrors core/broker/failover/replication.py ShardReplication.boot
- * mirrors core/broker/failover/replication.py ShardReplication._create_shard
- * mirrors core/broker/failover/replication.py ShardReplication._register_standby */
+ * mirrors core/broker/failover/replication.py ShardReplication.create_shard
+ * mirrors core/broker/failover/replication.py ShardReplication.register_standby */
 static void boot(league_t *league, broker_t *broker)
 {
     int64_t clusters = league->rules.clusters;
@@ -284,7 +284,7 @@ static void boot(league_t *league, broker_t *broker)
 
 /* mirrors core/broker/broker.py Broker._on_event
  * mirrors core/broker/broker.py Broker._handlers_by_type
- * mirrors core/broker/failover/replication.py ShardReplication._on_firm_ack
+ * mirrors core/broker/failover/owned_shards.py OwnedShards.on_firm_ack
  * mirrors core/broker/failover/replication.py ShardReplication.on_ownership_reply */
 static void receive(league_t *league, broker_t *broker, const message_t *message)
 {

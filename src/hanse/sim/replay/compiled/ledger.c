@@ -145,7 +145,7 @@ void expire(league_t *league, warden_t *warden, int64_t now)
 /* --- granting ------------------------------------------------------------------------------------------- */
 
 /* mirrors core/warden/grants.py Grants.is_full
- * mirrors core/warden/attempts.py WardenAttempts.count_kept */
+ * mirrors core/warden/unacked_ends.py UnackedEnds.__len__ */
 bool is_full(const league_t *league, const warden_t *warden)
 {
     return warden->runs + warden->unsettled >= league->rules.runs_max;
@@ -313,7 +313,7 @@ static void run(league_t *league, warden_t *warden, int64_t task, int64_t node)
     add(league, &warden->starts, task);
 }
 
-/* mirrors core/warden/claims.py ClaimAcceptance.refuse
+/* mirrors core/warden/claims.py ClaimAcceptance._refuse
  * A whole batch is refused. A batch: lease, count, then task and node of each. */
 void refuse_lot(league_t *league, const int64_t *lot, ints_t *refused)
 {

@@ -83,7 +83,7 @@ static int64_t pick(view_t *view, int64_t first, int64_t past, int64_t start, in
 }
 
 /* mirrors core/broker/placement.py BrokerPlacement._claim
- * mirrors core/broker/placement.py BrokerPlacement._add_batch
+ * mirrors core/broker/placement.py BrokerPlacement.add_batch
  * mirrors core/broker/cluster_view.py ClusterView.reserve
  * The next tasks of a job go to these nodes. */
 static void claim(league_t *league, broker_t *broker, view_t *view, int32_t job, const int64_t *nodes,
@@ -227,7 +227,7 @@ void place_all(league_t *league, broker_t *broker)
         place_from(league, broker, heads[each].line, open);
 }
 
-/* mirrors core/broker/placement.py BrokerPlacement.expect_start
+/* mirrors core/broker/withdrawal.py AttemptWithdrawal.expect_start
  * A warden has taken these: they ought to start before the deadline. Where starts are not reported the deadline
  * never comes, so nothing but their number is of interest. */
 void expect(league_t *league, broker_t *broker, const int64_t *lot, int64_t count)
@@ -255,7 +255,7 @@ void expect(league_t *league, broker_t *broker, const int64_t *lot, int64_t coun
 
 /* --- grants --------------------------------------------------------------------------------------------- */
 
-/* mirrors core/broker/placement.py BrokerPlacement._bind
+/* mirrors core/broker/grant_binding.py GrantBinding._bind
  * The best task of the line, at this moment, gets what was granted. */
 static bool bind_offer(league_t *league, broker_t *broker, const offer_t *offer)
 {
@@ -275,7 +275,7 @@ static bool bind_offer(league_t *league, broker_t *broker, const offer_t *offer)
     return true;
 }
 
-/* mirrors core/broker/placement.py BrokerPlacement._is_outbid
+/* mirrors core/broker/grant_binding.py GrantBinding._is_outbid
  * Somebody else's best task goes before ours by now. */
 static bool outbid(const league_t *league, const broker_t *broker, const offer_t *offer)
 {
@@ -288,7 +288,7 @@ static bool outbid(const league_t *league, const broker_t *broker, const offer_t
     return head->second > offer->rival_second;
 }
 
-/* mirrors core/broker/placement.py BrokerPlacement._give_back */
+/* mirrors core/broker/grant_binding.py GrantBinding._give_back */
 static void give_back(league_t *league, broker_t *broker, const offer_t *offer)
 {
     view_t *view = broker->views + offer->cluster;
@@ -307,7 +307,7 @@ static int by_score(const void *one, const void *other)
     return a->lease < b->lease ? -1 : a->lease > b->lease;
 }
 
-/* mirrors core/broker/placement.py BrokerPlacement.bind_offers */
+/* mirrors core/broker/grant_binding.py GrantBinding.bind_offers */
 void bind_offers(league_t *league, broker_t *broker, offer_t *offers, int64_t count)
 {
     if (count > 1)
@@ -333,7 +333,7 @@ void bind_offers(league_t *league, broker_t *broker, offer_t *offers, int64_t co
     }
 }
 
-/* mirrors core/broker/placement.py BrokerPlacement.use_spare_offers
+/* mirrors core/broker/grant_binding.py GrantBinding.use_spare_offers
  * Claims to a cluster were answered, or (NONE) time has passed: use the grants kept for this case, or give them
  * back. */
 void use_spare(league_t *league, broker_t *broker, int64_t answered)

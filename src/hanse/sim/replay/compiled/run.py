@@ -13,7 +13,8 @@ from hanse.core.broker.cluster_view import WARY_TIME
 from hanse.core.broker.demand_publisher import CLAIM_TASKS_MAX
 from hanse.core.broker.end_acks import ACKS_PER_MESSAGE_MAX
 from hanse.core.broker.job_table import shape_of
-from hanse.core.broker.placement import BATCH_TASKS_MAX, BORROW_FACTOR, EXPECTED_MAX
+from hanse.core.broker.placement import BATCH_TASKS_MAX, BORROW_FACTOR
+from hanse.core.broker.withdrawal import EXPECTED_MAX
 from hanse.core.messaging.link import WINDOW_MAX
 from hanse.core.warden.attempts import ENDS_PER_MESSAGE_MAX
 from hanse.core.warden.demand_table import LINES_MAX

@@ -60,7 +60,7 @@ static void renew_runner(league_t *league, warden_t *warden, int64_t now, const 
 
 /* --- telling brokers ------------------------------------------------------------------------------------ */
 
-/* mirrors core/warden/warden.py Warden._send_heartbeat
+/* mirrors core/warden/state_publisher.py StatePublisher.send_heartbeat
  * See take_beat for what is in it. */
 static void beat_to(league_t *league, warden_t *warden, int64_t now, int64_t broker)
 {
@@ -84,7 +84,7 @@ static void beat(league_t *league, warden_t *warden, int64_t now)
     }
 }
 
-/* mirrors core/warden/warden.py Warden._send_snapshot
+/* mirrors core/warden/state_publisher.py StatePublisher.send_snapshot
  * See take_snapshot for what is in it. */
 static void snapshot(league_t *league, warden_t *warden, int64_t broker)
 {
@@ -99,7 +99,7 @@ static void snapshot(league_t *league, warden_t *warden, int64_t broker)
         memcpy(message->body, warden->shown, (size_t)words_of(warden->nodes) * sizeof(uint64_t));
 }
 
-/* mirrors core/warden/warden.py Warden._send_deltas
+/* mirrors core/warden/state_publisher.py StatePublisher.send_deltas
  * Tell every broker what has changed since it was last told. */
 static void tell_changes(league_t *league, warden_t *warden)
 {
@@ -151,7 +151,7 @@ static bool may_claim(league_t *league, const warden_t *warden, int32_t broker, 
     return must(league, valid, "a claim without a lease");
 }
 
-/* mirrors core/warden/warden.py Warden._make_delta
+/* mirrors core/warden/state_publisher.py StatePublisher.take_delta
  * See take_answer for what is in it. */
 static void send_answer(league_t *league, warden_t *warden, int64_t now, int32_t broker, int64_t number,
                         const ints_t *refused)
@@ -287,7 +287,7 @@ static void tick(league_t *league, warden_t *warden, int64_t now)
         post_tick(league, &warden->post, now);
 }
 
-/* mirrors core/warden/warden.py Warden._schedule_deltas
+/* mirrors core/warden/state_publisher.py StatePublisher.schedule_deltas
  * The room on offer may have changed: see whether some broker has not been told. */
 static void look(league_t *league, warden_t *warden, int64_t now)
 {
@@ -353,7 +353,7 @@ static void boot(league_t *league, warden_t *warden, int64_t now)
 /* mirrors core/warden/warden.py Warden.handle
  * mirrors core/warden/warden.py Warden._expire_leases
  * mirrors core/warden/warden.py Warden._flush
- * mirrors core/warden/warden.py Warden._next_start */
+ * mirrors core/warden/step_random.py StepRandom.position */
 void warden_handle(league_t *league, warden_t *warden, int64_t now, int event, const message_t *message)
 {
     bool calm = true;
