@@ -20,7 +20,7 @@ from figures import as_program
 
 from hanse.core.config import NodeConfig, WardenConfig
 from hanse.live.config.league import LIVE_TIMINGS
-from hanse.live.policy_process.process import NETWORK_FILE, load_network
+from hanse.live.policy_process.edge_model import NETWORK_FILE, load_network
 from hanse.model.effects import LaunchAttempt, RequestAdvice, TaskSettled
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.job import JobSpec, TaskGroup

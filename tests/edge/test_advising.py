@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hanse.live.policy_process.process import NETWORK_FILE, load_network
+from hanse.live.policy_process.edge_model import NETWORK_FILE, load_network
 from hanse.model.advice import (
     Advice,
     AdviceRequest,

@@ -118,6 +118,9 @@ class Sizer(Protocol):
     name: str
     takes_advice: bool
     """True if the advice of a policy process may replace a size chosen in advance."""
+    model: str
+    """Name of the learned model that the policy process loads (``hanse.models``); empty: it takes no
+    advice."""
 
     def sizes_to_try(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
         """Return sizes to try in turn, largest first, ending with ``least``; the first that fits all tasks is

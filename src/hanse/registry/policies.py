@@ -30,7 +30,7 @@ SIZERS: Final = Registry[type[Sizer]](
     "sizer",
     "hanse.sizers",
     ("least", "generous", "priced", "network"),
-    ("name", "takes_advice", "sizes_to_try", "preferred_sizes"),
+    ("name", "takes_advice", "model", "sizes_to_try", "preferred_sizes"),
 )
 
 
