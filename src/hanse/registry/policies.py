@@ -12,7 +12,7 @@ QUEUE_ORDERS: Final = Registry[type[QueueOrder]](
     "queue order",
     "hanse.queue_orders",
     ("fifo", "fewest-remaining", "short-first", "priority"),
-    ("name", "follows_progress", "key"),
+    ("name", "follows_progress", "follows_usage", "key"),
 )
 PLACERS: Final = Registry[type[Placer]](
     "placer",
