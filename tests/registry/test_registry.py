@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hanse.live.backends.registry import BACKENDS
+from hanse.live.policy_process.models import MODELS
 from hanse.policy.queue_orders import Fifo
 from hanse.registry import CLUSTER_RANKERS, PLACERS, QUEUE_ORDERS, SIZERS, Registry, RegistryError, entries
 from hanse.sim.traces import FORMATS
@@ -18,7 +19,15 @@ from tests.registry.fake_packages import install
 
 ROOT = Path(__file__).parents[2]
 GROUP = "hanse.queue_orders"
-REGISTRIES: tuple[Registry[Any], ...] = (QUEUE_ORDERS, PLACERS, CLUSTER_RANKERS, SIZERS, BACKENDS, FORMATS)
+REGISTRIES: tuple[Registry[Any], ...] = (
+    QUEUE_ORDERS,
+    PLACERS,
+    CLUSTER_RANKERS,
+    SIZERS,
+    BACKENDS,
+    FORMATS,
+    MODELS,
+)
 
 
 def orders() -> Registry[Any]:

@@ -141,8 +141,8 @@ class BrokerDaemon(Daemon):
         self.receivers[self.identity.name] = self._on_message
         self.run_in_background(history_check.keep_asking())
         shell.handle(Booted(clock.now(), epoch, secrets.randbits(SEED_BITS)))
-        if SIZERS.get(self.league.policy.sizer).takes_advice:
-            self._policy = PolicyProcess(self._on_advice, self.count)
+        if model := SIZERS.get(self.league.policy.sizer).model:
+            self._policy = PolicyProcess(self._on_advice, self.count, model)
             self.run_in_background(self._policy.run())
         league_files = LeagueFileSync(self, self._settings_problem, self.machine.count_unreplicated)
         metrics.league_file_state = league_files.monitoring_summary

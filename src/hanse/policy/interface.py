@@ -33,6 +33,9 @@ class JobFacts(msgspec.Struct, frozen=True, array_like=True):
     latency: bool
     tenant: str = ""
     """Tenant for whom the job runs."""
+    tenant_usage: int = 0
+    """Share of the league that the broker's own tasks of this tenant use, from the claim to the end, in
+    thousandths: the largest of the shares of each resource. 0 for an order that does not follow usage."""
 
 
 class QueueOrder(Protocol):
@@ -41,6 +44,8 @@ class QueueOrder(Protocol):
     name: str
     follows_progress: bool
     """True if a key changes as tasks of the job end."""
+    follows_usage: bool
+    """True if a key changes with ``JobFacts.tenant_usage``, which is computed for such orders only."""
 
     def key(self, facts: JobFacts) -> QueueKey:
         """Return the job's key: a tuple of the same length for every job."""
@@ -150,6 +155,9 @@ class Sizer(Protocol):
     name: str
     takes_advice: bool
     """True if the advice of a policy process may replace a size chosen in advance."""
+    model: str
+    """Name of the learned model that the policy process loads (``hanse.models``); empty: it takes no
+    advice."""
 
     def sizes_to_try(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
         """Return sizes to try in turn, largest first, ending with ``least``; the first that fits all tasks is

@@ -56,6 +56,7 @@ class PricedSizer:
 
     name = "priced"
     takes_advice = False
+    model = ""
 
     def sizes_to_try(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
         """Return the size chosen in advance; a gang, for which none is chosen, gets its least."""
@@ -71,6 +72,7 @@ class NetworkSizer(PricedSizer):
 
     name = "network"
     takes_advice = True
+    model = "edge"
 
 
 class SizeCost(msgspec.Struct, frozen=True):

@@ -22,6 +22,7 @@ class Fifo:
 
     name = "fifo"
     follows_progress = False
+    follows_usage = False
 
     def key(self, facts: JobFacts) -> QueueKey:
         """Return the arrival."""
@@ -33,6 +34,7 @@ class FewestRemaining:
 
     name = "fewest-remaining"
     follows_progress = True
+    follows_usage = False
 
     def key(self, facts: JobFacts) -> QueueKey:
         """Return the unfinished tasks and the arrival."""
@@ -45,6 +47,7 @@ class ShortFirst:
 
     name = "short-first"
     follows_progress = False
+    follows_usage = False
 
     def __init__(self, cutoff: int = SHORT_CUTOFF) -> None:
         self.cutoff = cutoff
@@ -65,6 +68,7 @@ class PriorityWithAgeing:
 
     name = "priority"
     follows_progress = False
+    follows_usage = False
 
     def __init__(self, ageing: int = AGEING_SECONDS * SECOND) -> None:
         self.ageing = ageing

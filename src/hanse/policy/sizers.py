@@ -9,6 +9,7 @@ class LeastSizer:
 
     name = "least"
     takes_advice = False
+    model = ""
 
     def sizes_to_try(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
         """Return the least size."""
@@ -24,6 +25,7 @@ class GenerousSizer:
 
     name = "generous"
     takes_advice = False
+    model = ""
 
     def sizes_to_try(self, least: Resources, most: Resources | None) -> tuple[Resources, ...]:
         """Return ``most``, then ``least`` plus half of the surplus, and so on."""

@@ -12,7 +12,7 @@ QUEUE_ORDERS: Final = Registry[type[QueueOrder]](
     "queue order",
     "hanse.queue_orders",
     ("fifo", "fewest-remaining", "short-first", "priority"),
-    ("name", "follows_progress", "key"),
+    ("name", "follows_progress", "follows_usage", "key"),
 )
 PLACERS: Final = Registry[type[Placer]](
     "placer",
@@ -36,7 +36,7 @@ SIZERS: Final = Registry[type[Sizer]](
     "sizer",
     "hanse.sizers",
     ("least", "generous", "priced", "network"),
-    ("name", "takes_advice", "sizes_to_try", "preferred_sizes"),
+    ("name", "takes_advice", "model", "sizes_to_try", "preferred_sizes"),
 )
 
 

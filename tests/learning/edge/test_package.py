@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from hanse.learning import edge
-from hanse.live.policy_process.models import DEFAULT_MODEL, MODELS, load_model
+from hanse.live.policy_process.models import load_model
+from hanse.registry import SIZERS
 
 FOLDER = Path(str(edge.__file__)).parent
 BELOW = {
@@ -68,5 +69,5 @@ def test_all_but_training_runs_without_torch() -> None:
 
 
 def test_the_shipped_model_is_the_one_of_the_policy_process() -> None:
-    assert MODELS[DEFAULT_MODEL].startswith(f"{edge.__name__}.")
-    assert callable(load_model(DEFAULT_MODEL))
+    model = load_model(SIZERS.get("network").model)
+    assert type(model).__module__.startswith(f"{edge.__name__}.")

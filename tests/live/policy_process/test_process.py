@@ -21,7 +21,7 @@ SIZES = tuple(SizeEstimate(cpu, 0, SECOND * 500 // cpu) for cpu in (500, 1_000, 
 ROOM = ClusterCapacity("c1", (4_000, 0), (4_000, 0), (4_000, 0))
 NONSENSE = """
 import socket, sys
-line = socket.socket(fileno=int(sys.argv[1]))
+line = socket.socket(fileno=int(sys.argv[2]))
 line.recv(1 << 16)
 line.sendall({answer})
 line.recv(1)
@@ -37,11 +37,11 @@ def question(number: int) -> RequestAdvice:
 class Bench:
     """A host whose answers can be awaited."""
 
-    def __init__(self, program: tuple[str, ...] = host.PROGRAM) -> None:
+    def __init__(self, program: tuple[str, ...] = host.PROGRAM, model: str = "edge") -> None:
         self.counts: Counter[str] = Counter()
         self.answers: asyncio.Queue[tuple[int, tuple[Advice, ...]]] = asyncio.Queue()
         self.changed = asyncio.Event()
-        self.host = PolicyProcess(lambda *told: self.answers.put_nowait(told), self.count, program)
+        self.host = PolicyProcess(lambda *told: self.answers.put_nowait(told), self.count, model, program)
 
     def count(self, what: str) -> None:
         self.counts[what] += 1

@@ -31,6 +31,7 @@ class ByUser:
 
     name = "by-user"
     follows_progress = False
+    follows_usage = False
 
     def key(self, facts: JobFacts) -> QueueKey:
         return (int.from_bytes(facts.tenant.encode("ascii").ljust(7)[:7], "big"), facts.accepted_at)

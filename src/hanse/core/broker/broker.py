@@ -309,8 +309,8 @@ class Broker:
         self._eligibility.check()
         context.membership.check()
         self._replication.check()
-        self._placement.demand_publisher.check()
-        self._placement.sizing.check()
+        for part in (self._placement.demand_publisher, self._placement.keys, self._placement.sizing):
+            part.check()
         assert len(context.jobs) <= self.config.jobs_max
         self._lifecycle.check()
         for view in context.views:

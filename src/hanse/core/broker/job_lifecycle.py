@@ -67,8 +67,7 @@ class JobLifecycle:
 
     def begin(self, record: JobRecord) -> None:
         """Queue the runnable tasks of an admitted job."""
-        context = self.context
-        spec = record.spec
+        context, spec = self.context, record.spec
         if spec.deadline is not None:
             self.deadlines.append((record.accepted_at + spec.deadline, record.id))
             self.deadlines.sort()
@@ -119,6 +118,7 @@ class JobLifecycle:
 
     def resume(self, record: JobRecord) -> None:
         """Continue a job of a taken shard: queue what may run, cancel what cannot succeed any more."""
+        self.placement.keys.on_usage(record)
         if record.spec.deadline is not None:
             self.deadlines.append((record.accepted_at + record.spec.deadline, record.id))
             self.deadlines.sort()
@@ -141,6 +141,7 @@ class JobLifecycle:
         for group in range(len(record.spec.groups)):
             self.placement.dequeue(record, group)
             self.placement.leave(record, group)
+        self.placement.keys.on_usage(record, is_leaving=True)
         del self.context.jobs[record.id]
         self.large_cancellations.drop(record.id)
         self.tasks -= len(record.state)
@@ -274,8 +275,8 @@ class JobLifecycle:
             if not record.tasks_left:
                 self._finish(record)
                 return True
-        if self.context.order.follows_progress:
-            self.placement.rekey(record)
+        if self.placement.keys.follows_progress:
+            self.placement.keys.on_progress(record)
         return False
 
     def _settle_run(self, record: JobRecord, first: int, count: int) -> bool:
@@ -340,9 +341,9 @@ class JobLifecycle:
         self.large_cancellations.drop(record.id)  # a group may have been scheduled for slices
 
     def _finish(self, record: JobRecord) -> None:
-        context = self.context
-        if context.jobs.pop(record.id, None) is None:
+        if self.context.jobs.pop(record.id, None) is None:
             return
+        self.placement.keys.on_usage(record, is_leaving=True)
         self.large_cancellations.drop(record.id)
         self.tasks -= len(record.state)
         outcome = record.outcome()

@@ -116,13 +116,14 @@ class JobRecord(
         """Return the group of a task."""
         return self.group[index] if self.group else 0
 
-    def facts(self) -> JobFacts:
+    def facts(self, tenant_usage: int = 0) -> JobFacts:
         """Return the facts that a queue order may use."""
         spec = self.spec
         duration = spec.groups[0].duration or 0
         latency = spec.klass is JobClass.LATENCY
+        left, tenant = self.tasks_left, spec.tenant
         return JobFacts(
-            self.accepted_at, len(self.state), self.tasks_left, duration, spec.priority, latency, spec.tenant
+            self.accepted_at, len(self.state), left, duration, spec.priority, latency, tenant, tenant_usage
         )
 
     def outcome(self) -> Outcome:

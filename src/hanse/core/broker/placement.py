@@ -12,6 +12,7 @@ from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.demand_publisher import DemandPublisher
 from hanse.core.broker.elastic.sizing import ElasticSizing
+from hanse.core.broker.job_keys import JobKeys
 from hanse.core.broker.job_table import CLAIMED, PLACED, JobRecord, mark_waiting, shape_of, template_of
 from hanse.core.broker.queue import QueueLine
 from hanse.model.decision import DecisionKind
@@ -60,6 +61,7 @@ class BrokerPlacement:
         self.releases: dict[int, list[int]] = {}
         """Grants of each cluster that this step gives back."""
         self.touched_lines: dict[int, None] = {}
+        self.keys = JobKeys(context, self.touched_lines)
 
     # --- the queue -----------------------------------------------------------------------------------------
 
@@ -68,6 +70,8 @@ class BrokerPlacement:
         that wait."""
         context = self.context
         mark_waiting(record, tasks)
+        if self.keys.follows_usage:
+            self.keys.on_usage(record)
         waiting = record.waiting[group]
         if record.spec.gang:
             waiting += tasks
@@ -81,7 +85,7 @@ class BrokerPlacement:
         line = context.queue.lines[record.lines[group]]
         context.queue.add(line, len(tasks))
         if fresh:
-            context.queue.push(context.jobs, record, group, context.order.key(record.facts()))
+            context.queue.push(context.jobs, record, group, self.keys.key(record))
         self.touched_lines[line.number] = None
 
     def _enqueue_gang(self, record: JobRecord, group: int) -> None:
@@ -92,7 +96,7 @@ class BrokerPlacement:
         if len(waiting) == record.unfinished[group]:
             record.lines[group] = number = lines.join(shape_of(record.spec, group, len(waiting)))
             lines.add(lines.lines[number], 1)
-            lines.push(self.context.jobs, record, group, self.context.order.key(record.facts()))
+            lines.push(self.context.jobs, record, group, self.keys.key(record))
             self.touched_lines[number] = None
 
     def leave(self, record: JobRecord, group: int) -> None:
@@ -141,14 +145,6 @@ class BrokerPlacement:
     def on_advice_received(self, event: AdviceReceived) -> None:
         """Apply advice of the policy process: waiting groups may get another size."""
         self.resize(self.sizing.on_advice_received(event))
-
-    def rekey(self, record: JobRecord) -> None:
-        """Update a job's key after progress."""
-        key = self.context.order.key(record.facts())
-        for group, waiting in enumerate(record.waiting):
-            if waiting and record.lines[group] >= 0 and key != record.keys[group]:
-                self.context.queue.push(self.context.jobs, record, group, key)
-                self.touched_lines[record.lines[group]] = None
 
     # --- the fast path -------------------------------------------------------------------------------------
 
@@ -351,6 +347,8 @@ class BrokerPlacement:
         attempts = tuple([attempt[index] for index in tasks])
         if record.spec.groups[group].ask_max is not None:
             self.sizing.note_placed(record, group, tasks, size)
+        if self.keys.follows_usage:
+            self.keys.on_usage(record)
         template = self._template_of(record, group)
         batch = TaskBatch(record.id, group, template, tuple(tasks), attempts, nodes, size, lease)
         self.batches.setdefault(view.index, []).append(batch)
@@ -380,6 +378,7 @@ class BrokerPlacement:
     def restore(self) -> None:
         """Forget what was derived from the state before."""
         self._templates.clear()
+        self.keys.restore()
 
 
 def take_last(waiting: list[int], count: int) -> list[int]:

@@ -31,19 +31,22 @@ ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_N
 log = logging.getLogger(__name__)
 
 PROGRAM: Final = (sys.executable, "-m", "hanse.live.policy_process.process")
-"""Command that is started, with the number of a socket as its last argument."""
+"""Command that is started, with the name of a model and the number of a socket as its last arguments."""
 
 AdviceListener = Callable[[int, tuple[Advice, ...]], None]
 Count = Callable[[str], None]
 
 
 class PolicyProcess:
-    """Policy process of one broker. ``on_advice`` receives answers, ``count`` the names of occurrences."""
+    """Policy process of one broker with a model of ``models.MODELS``. ``on_advice`` receives answers,
+    ``count`` the names of occurrences."""
 
-    def __init__(self, on_advice: AdviceListener, count: Count, program: Sequence[str] = PROGRAM) -> None:
+    def __init__(
+        self, on_advice: AdviceListener, count: Count, model: str, program: Sequence[str] = PROGRAM
+    ) -> None:
         self._on_advice = on_advice
         self._count = count
-        self._program = program
+        self._command = (*program, model)
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._unsent: RequestAdvice | None = None
@@ -74,7 +77,7 @@ class PolicyProcess:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             self._process = process = await asyncio.create_subprocess_exec(
-                *(*self._program, str(theirs.fileno())),
+                *(*self._command, str(theirs.fileno())),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,

@@ -1,29 +1,33 @@
-"""Models of the policy process by name: functions from a broker's request to advice.
+"""Registry of learned models: what the policy process can load to advise its broker.
 
-A model stands above this room, so it is named here by a text and imported only in the policy process.
+A sizer names its model (``Sizer.model``). The process imports the model's module, the broker never does.
 """
 
-from collections.abc import Callable
-from importlib import import_module
-from typing import Final
+from typing import Final, Protocol
 
 from hanse.model.advice import Advice, AdviceRequest
-
-Advisor = Callable[[AdviceRequest], tuple[Advice, ...]]
-
-MODELS: Final[dict[str, str]] = {"edge": "hanse.learning.edge.network.advisor:load_advisor"}
-"""Loaders by model, as ``module:function``; a loader returns an advisor, or a sentence why there is none."""
-DEFAULT_MODEL: Final = "edge"
-"""Model of the sizer ``network``."""
+from hanse.registry import Registry
 
 
-def load_model(name: str) -> Advisor | str:
-    """Return the advisor of a model, or a sentence why it cannot be used."""
-    if name not in MODELS:
-        return f"there is no model {name!r}; installed are: {', '.join(MODELS) or 'none'}"
-    module, _, function = MODELS[name].partition(":")
-    try:
-        loaded: Advisor | str = getattr(import_module(module), function)()
-    except ModuleNotFoundError as error:
-        return f"the model {name!r} is not installed: {error}"
-    return loaded
+class AdviceModel(Protocol):
+    """Loaded model. It has no state that outlives the process, which can be killed at any time."""
+
+    def advise(self, request: AdviceRequest) -> tuple[Advice, ...]:
+        """Return advice for waiting groups of the request; the broker's guard may put it aside."""
+        ...
+
+
+class ModelLoader(Protocol):
+    """Entry of the group ``hanse.models``."""
+
+    def __call__(self) -> AdviceModel | str:
+        """Return the model, or a sentence that says why it cannot be used."""
+        ...
+
+
+MODELS: Final = Registry[ModelLoader]("learned model", "hanse.models", ("edge",), ("__call__",))
+
+
+def load_model(name: str) -> AdviceModel | str:
+    """Return the model of this name, or a sentence that says why it cannot be used."""
+    return MODELS.find_problem(name) or MODELS.get(name)()

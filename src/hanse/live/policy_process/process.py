@@ -1,7 +1,7 @@
-"""Policy process: holds a trained model, and answers its broker's questions one at a time.
+"""Policy process: holds a learned model, and answers its broker's questions one at a time.
 
 It is a separate process so that a model can neither slow its broker down nor crash it. ``python -m
-hanse.live.policy_process.process FD`` uses the socket with that number, and ends when the other end is
+hanse.live.policy_process.process MODEL FD`` uses the socket with that number, and ends when the other end is
 closed. It has no state: it can be killed at any time and restarted. A frame is four bytes of length and
 MessagePack.
 """
@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from hanse.live.policy_process.models import DEFAULT_MODEL, load_model
+from hanse.live.policy_process.models import load_model
 from hanse.model.advice import Advice
 from hanse.model.effects import RequestAdvice
 
@@ -42,15 +42,15 @@ def encode_frame(message: RequestAdvice | AdviceReply) -> bytes:
     return FRAME_HEADER.pack(len(content)) + content if len(content) <= FRAME_BYTES_MAX else b""
 
 
-def serve(connection: socket.socket) -> None:
-    """Answer questions until the connection ends."""
-    advise = load_model(DEFAULT_MODEL)
-    if isinstance(advise, str):
-        sys.exit(advise)
+def serve(connection: socket.socket, name: str) -> None:
+    """Answer questions with the model of this name until the connection ends."""
+    model = load_model(name)
+    if isinstance(model, str):
+        sys.exit(model)
     with suppress(ConnectionError):  # the broker may end at any time
         while (content := _receive_frame(connection)) is not None:
             question = decode_question(content)
-            connection.sendall(encode_frame(AdviceReply(question.number, advise(question.request))))
+            connection.sendall(encode_frame(AdviceReply(question.number, model.advise(question.request))))
 
 
 def _receive_frame(connection: socket.socket) -> bytes | None:
@@ -71,5 +71,5 @@ def _receive_exactly(connection: socket.socket, count: int) -> bytes | None:
 
 
 if __name__ == "__main__":
-    with socket.socket(fileno=int(sys.argv[1])) as given:
-        serve(given)
+    with socket.socket(fileno=int(sys.argv[2])) as given:
+        serve(given, sys.argv[1])

@@ -43,9 +43,9 @@ def find_literature_objection(settings: ReplaySettings) -> str:
     if problem or settings.order == FewestRemaining.name:
         return problem
     order = QUEUE_ORDERS.get(settings.order)
-    if order.follows_progress:
+    if order.follows_progress or order.follows_usage:
         return (
-            f"the keys of the order {settings.order} change as tasks end, and of such orders the schedulers "
-            f"of the literature know only {FewestRemaining.name}: use --policy hanse for it"
+            f"the keys of the order {settings.order} change while jobs wait, and of such orders the "
+            f"schedulers of the literature know only {FewestRemaining.name}: use --policy hanse for it"
         )
     return ""

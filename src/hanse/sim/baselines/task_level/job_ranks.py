@@ -14,7 +14,8 @@ def static_rank(workload: ReplayWorkload, settings: ReplaySettings) -> list[int]
     """Return the position of each job under an order whose keys never change; ties by position in the trace,
     which is by arrival."""
     order = queue_order_of(workload, settings)
-    assert not order.follows_progress, settings.order
+    is_static = not order.follows_progress and not order.follows_usage
+    assert is_static, settings.order
     keys = [order.key(facts_at_arrival(workload, job)) for job in range(workload.jobs)]
     ordered = sorted(range(workload.jobs), key=keys.__getitem__)
     rank = [0] * workload.jobs
