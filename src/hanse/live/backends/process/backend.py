@@ -55,7 +55,8 @@ from hanse.live.backends.process.launcher_protocol import (
     LauncherReport,
     simple_request,
 )
-from hanse.live.backends.process.output_files import AttemptId, KeptOutputs, OutputReader
+from hanse.live.backends.process.output_files import AttemptId, KeptOutputs
+from hanse.live.backends.process.output_reader import OutputReader
 from hanse.live.backends.process.runner_directory import (
     DEADLINE_FORMAT,
     GUARD_AT,
