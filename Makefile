@@ -65,7 +65,7 @@ help:
 install: $(READY)
 
 # Exact versions of everything: setuptools first, because the package is then built with it and not with a newer one.
-$(READY): pyproject.toml setup.py requirements.lock src/hanse/policy/kernels/kernels.c src/hanse/live/supervisor/supervisor.c $(wildcard src/hanse/sim/replay/compiled/*.[ch])
+$(READY): pyproject.toml setup.py requirements.lock src/hanse/policy/kernels/kernels.c $(wildcard src/hanse/live/supervisor/*.[ch] src/hanse/sim/replay/compiled/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "hanse needs Python 3.11 or later; say which with 'make PYTHON=/path/to/python3.11 ...'"; exit 1; }
 	$(PYTHON) -m venv --clear --without-pip $(VENV)

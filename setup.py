@@ -1,7 +1,7 @@
 """The build step that ``pyproject.toml`` cannot say: compile what is written in C, if this machine can.
 
-``kernels.c`` becomes ``_kernels.so`` beside it, ``supervisor.c`` the program ``_supervisor`` beside it, the
-files of the plain league ``_plain.so`` beside them: in the wheel for ``pip install .``, in the tree for
+``kernels.c`` becomes ``_kernels.so`` beside it, the files of the supervisor the program ``_supervisor``
+beside them, those of the compiled league ``_plain.so``: in the wheel for ``pip install .``, in the tree for
 ``pip install -e .`` and ``python setup.py build_kernel``. Without a C compiler the installation goes on with
 a warning: the NumPy twin does the work of the kernels more slowly, the machines that of the plain league, and
 the process backend says what it lacks when it is asked to run something. ``$CC`` names another compiler.
@@ -24,9 +24,7 @@ class Product(NamedTuple):
     """Something to compile."""
 
     folder: Path
-    sources: tuple[str, ...]
-    """Files that decide what comes out, in the order in which their sum is taken; headers are not
-    compiled."""
+    """All C files and headers in it decide what comes out."""
     result: str
     flags: tuple[str, ...]
     variants: tuple[tuple[str, ...], ...]
@@ -38,6 +36,11 @@ class Product(NamedTuple):
     def beside(self) -> Path:
         """The result in the source tree."""
         return ROOT / self.folder / self.result
+
+    @property
+    def sources(self) -> list[str]:
+        """C files and headers, in the order in which their sum is taken; headers are not compiled."""
+        return sorted(path.name for path in (ROOT / self.folder).iterdir() if path.suffix in (".c", ".h"))
 
     def crc(self) -> int:
         """A sum over all sources: what is compiled knows it, so that a stale result is found out."""
@@ -53,7 +56,6 @@ class Product(NamedTuple):
 
 KERNELS = Product(
     Path("hanse/policy/kernels"),
-    ("kernels.c",),
     "_kernels.so",
     ("-O3", "-shared", "-fPIC", "-std=c99", "-ffp-contract=off"),
     ((), ("-DHANSE_NO_CLONES",)),  # the latter where a function cannot have several versions (no GNU ifunc)
@@ -61,7 +63,6 @@ KERNELS = Product(
 )
 SUPERVISOR = Product(
     Path("hanse/live/supervisor"),
-    ("supervisor.c",),
     "_supervisor",
     ("-O2", "-std=c99"),
     (("-static",), ()),  # static: a cheaper fork, and it runs in any sandbox; not every machine has a libc.a
@@ -69,10 +70,6 @@ SUPERVISOR = Product(
 )
 PLAIN = Product(
     Path("hanse/sim/replay/compiled"),
-    (
-        *("broker.c", "league.c", "ledger.c", "lines.c", "placing.c", "plain.h", "post.h", "runner.c"),
-        *("store.c", "warden.c"),
-    ),
     "_plain.so",
     ("-O3", "-shared", "-fPIC", "-std=c99", "-fvisibility=hidden"),
     ((),),
@@ -162,7 +159,8 @@ def install() -> None:
     setup(cmdclass={"bdist_wheel": WheelWithKernel, "build_py": BuildWithKernel})
 
 
-if sys.argv[1:] == ["build_kernel"]:
-    # Who asks for it by name wants to know: here a failure is one.
-    sys.exit(0 if all(list(map(build_in_tree, PRODUCTS))) else 1)
-install()
+if __name__ == "__main__":  # as pip runs it; a test imports it
+    if sys.argv[1:] == ["build_kernel"]:
+        # Who asks for it by name wants to know: here a failure is one.
+        sys.exit(0 if all(list(map(build_in_tree, PRODUCTS))) else 1)
+    install()

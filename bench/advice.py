@@ -12,22 +12,21 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 from typing import Any
 
 from figures import as_program
 
 from hanse.core.config import NodeConfig, WardenConfig
+from hanse.learning.edge.network.advice import advise
+from hanse.learning.edge.network.network import EdgeNetwork
+from hanse.learning.edge.network.network_file import load_network, shipped_path
 from hanse.live.config.league import LIVE_TIMINGS
-from hanse.live.policy_process.edge_model import NETWORK_FILE, load_network
 from hanse.model.effects import LaunchAttempt, RequestAdvice, TaskSettled
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
-from hanse.policy.edge import advice
-from hanse.policy.edge.network import EdgeNetwork
 from hanse.sim.backend import PlannedEnd, SimulatedAttempt
 from hanse.sim.league import LeagueDesign, PolicyNames, SimulatedLeague
 from hanse.sim.network import SimulatedNetwork as Wires
@@ -114,7 +113,7 @@ class Run:
 
         def ask(command: RequestAdvice) -> None:
             begun = time.perf_counter()
-            choices = advice.advise(self.network, command.request)
+            choices = advise(self.network, command.request)
             self.advise.append(time.perf_counter() - begun)
             self.world.call_at(self.world.now + ANSWER, broker.on_advice, (command.number, choices))
 
@@ -129,8 +128,9 @@ class Run:
 
 def run() -> dict[str, Any]:
     """All sizers on the same streams: seconds from submission to end, means over the seeds."""
-    network = load_network(Path(str(advice.__file__)).with_name(NETWORK_FILE))
-    assert isinstance(network, EdgeNetwork)
+    loaded = load_network(shipped_path())
+    assert not isinstance(loaded, str)
+    network = loaded[0]
     result: dict[str, Any] = {}
     for rate in RATES:
         for sizer in SIZERS:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import edge
 import journal
 import kernels
 import observe
@@ -17,8 +18,6 @@ import replay
 import rounds
 import simulator
 import wire
-
-import edge
 
 BENCHES: dict[str, Callable[[], dict[str, Any]]] = {
     "kernels": kernels.run,

@@ -21,20 +21,20 @@ import msgspec
 import numpy as np
 from figures import as_program
 
-from hanse.policy.edge.baselines import choose_random
-from hanse.policy.edge.features import encode
-from hanse.policy.edge.keyed_random import derive_key, uniform
-from hanse.policy.edge.network import EdgeNetwork, choose_from_features
-from hanse.policy.edge.priced import Prices, compile_rule, shared_room
-from hanse.policy.edge.view import NONE, Choice
-from hanse.sim.edge import network_file
-from hanse.sim.edge import setting as settings
-from hanse.sim.edge.observation import observe
-from hanse.sim.edge.play import priced_player, true_durations
-from hanse.sim.edge.setting import Setting
-from hanse.sim.edge.speeds import CONVERGENCE
-from hanse.sim.edge.streams import make_streams
-from hanse.sim.edge.world import EdgeWorld
+from hanse.learning.edge.env import setting as settings
+from hanse.learning.edge.env.keyed_random import derive_key, uniform
+from hanse.learning.edge.env.observation import observe
+from hanse.learning.edge.env.setting import Setting
+from hanse.learning.edge.env.speeds import CONVERGENCE
+from hanse.learning.edge.env.streams import make_streams
+from hanse.learning.edge.env.view import NONE, Choice
+from hanse.learning.edge.env.world import EdgeWorld
+from hanse.learning.edge.network import network_file
+from hanse.learning.edge.network.features import encode
+from hanse.learning.edge.network.network import EdgeNetwork, choose_from_features
+from hanse.learning.edge.players.play import priced_player, true_durations
+from hanse.learning.edge.policies.baselines import choose_random
+from hanse.learning.edge.policies.priced import Prices, compile_rule, shared_room
 
 EPISODES = 512
 EPISODES_TWIN = 4
@@ -274,8 +274,8 @@ def torch_twin(network: EdgeNetwork, recipe: dict[str, object]) -> Callable[[Any
         import torch  # noqa: PLC0415 - an extra that need not be there
     except ImportError:
         return None
-    from hanse.learn.edge.greedy_player import choose_by_net  # noqa: PLC0415 - needs torch
-    from hanse.learn.edge.net import EdgeNet, NetConfig  # noqa: PLC0415 - needs torch
+    from hanse.learning.edge.training.greedy_player import choose_by_net  # noqa: PLC0415 - needs torch
+    from hanse.learning.edge.training.net import EdgeNet, NetConfig  # noqa: PLC0415 - needs torch
 
     torch.set_num_threads(1)
     net = EdgeNet(msgspec.convert(recipe["net"], NetConfig))

@@ -31,7 +31,6 @@ from hanse.core.broker.broker import Broker
 from hanse.core.config import BrokerConfig, NodeConfig, Timings, WardenConfig
 from hanse.core.machine import Machine
 from hanse.core.messaging.link import LinkSet
-from hanse.core.warden import claims, grants
 from hanse.core.warden.warden import Warden
 from hanse.model.effects import Effect, SendMessage, TaskSettled
 from hanse.model.events import Booted, Event, JobSubmitted, MessageReceived, Tick
@@ -48,9 +47,10 @@ from hanse.model.messages import (
     RunnerReport,
 )
 from hanse.model.resources import Resources
-from hanse.policy import placers
+from hanse.policy import node_rankers, placers
 from hanse.policy.cluster_rankers import RotatingRanker
 from hanse.policy.kernels import BACKEND, NATIVE_LOAD_ERROR, numpy_kernels
+from hanse.policy.node_rankers import FirstNodeRanker
 from hanse.policy.placers import Random
 from hanse.policy.queue_orders import Fifo
 from hanse.policy.sizers import LeastSizer
@@ -79,7 +79,7 @@ class Pair:
             RotatingRanker(),
             LeastSizer(),
         )
-        self.warden = Warden(config)
+        self.warden = Warden(config, FirstNodeRanker())
         self.machines: dict[str, Machine] = {"b1": self.broker, "c1": self.warden}
         self.post = LinkSet(RUNNER, timings)
         self.now = 0
@@ -201,7 +201,7 @@ def measure(nodes: int, tasks: int, jobs: int) -> dict[str, float]:
 def twin_kernels() -> Iterator[None]:
     """The kernels in NumPy, wherever the machines and their policies use the compiled ones."""
     places: list[tuple[Any, str]] = [
-        (placers, "pick"), (grants, "pick"), (claims, "pick"), (claims, "settle"),
+        (placers, "pick"), (node_rankers, "pick"), (node_rankers, "settle"),
     ]  # fmt: skip
     kept = [(module, name, getattr(module, name)) for module, name in places]
     try:

@@ -1,20 +1,32 @@
 """The documents say all there is, and name nothing that is not there."""
 
+import ast
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import get_args
 
 import msgspec
 import pytest
+import yaml
 
 from hanse.cli.main import COMMANDS, hanse
 from hanse.client.exit_codes import ExitCode
 from hanse.core.broker.job_table import STATE_NAMES
 from hanse.core.coverage_marks import ALL_MARKS as MARKS
-from hanse.model import messages
-from hanse.model.messages import Outcome, RefusalReason, SequencedMessage, SoftMessage
-from hanse.registry import CLUSTER_RANKERS, PLACERS, QUEUE_ORDERS, SIZERS
+from hanse.model import effects, events, messages
+from hanse.model.job import JobSpec
+from hanse.model.job_parser import parse_job_form
+from hanse.model.messages import (
+    Outcome,
+    RefusalReason,
+    SequencedMessage,
+    SoftMessage,
+    duplicate_check,
+    history_check,
+    shard_teardown,
+)
+from hanse.registry import CLUSTER_RANKERS, NODE_RANKERS, PLACERS, QUEUE_ORDERS, SIZERS
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -45,7 +57,7 @@ def test_every_message_is_documented_with_its_kind() -> None:
 def test_every_record_of_the_messages_is_mentioned() -> None:
     protocol = text("docs/protocol.md")
     for name, value in vars(messages).items():
-        mine = isinstance(value, type) and value.__module__ == messages.__name__
+        mine = isinstance(value, type) and value.__module__.startswith(messages.__name__)
         if mine and issubclass(value, msgspec.Struct):
             assert f"`{name}`" in protocol, f"docs/protocol.md does not mention {name}"
 
@@ -64,63 +76,149 @@ def test_refusals_and_outcomes_are_explained(word: str) -> None:
 
 @pytest.mark.parametrize("state", STATE_NAMES)
 def test_states_of_a_task_are_explained(state: str) -> None:
-    assert f"`{state}`" in text("ARCHITECTURE.md").partition("## The life of a task")[2]
+    assert [row for row in rows("docs/architecture/task-states.md") if row[0] == f"`{state}`" and row[1]]
 
 
 def test_every_policy_is_documented() -> None:
     tables: dict[str, Collection[str]] = {
         "order": QUEUE_ORDERS.shipped,
         "placer": PLACERS.shipped,
+        "node ranker": NODE_RANKERS.shipped,
         "ranking": CLUSTER_RANKERS.shipped,
         "sizer": SIZERS.shipped,
     }
-    there = {(row[0], row[1].strip("`")) for row in rows("ARCHITECTURE.md") if row[0] in tables}
+    there = {(row[0], row[1].strip("`")) for row in rows("docs/architecture/policies.md") if row[0] in tables}
     assert there == {(kind, name) for kind, names in tables.items() for name in names}
 
 
 def test_every_command_is_documented() -> None:
     listed = hanse.list_commands(hanse.make_context("hanse", [], resilient_parsing=True))
-    documented = [row[0] for row in rows("README.md")]
+    page = "docs/reference/cli.md"
+    documented = {row[0]: row[1] for row in rows(page) if re.fullmatch(r"`hanse [\w-]+`", row[0])}
     assert listed
     for name in listed:
-        assert f"`hanse {name}`" in documented, f"README.md has no row for hanse {name}"
+        assert documented.get(f"`hanse {name}`"), f"{page} has no row for hanse {name}"
     for cell in documented:
-        named = re.fullmatch(r"`hanse ([\w-]+)`", cell)
-        assert named is None or named[1] in COMMANDS, f"README.md has a row for {cell}, which is not there"
+        assert cell.strip("`").removeprefix("hanse ") in COMMANDS, f"{page} has a row for {cell}"
 
 
 def test_every_exit_code_is_documented() -> None:
-    there = {(row[0], row[1].strip("`")) for row in rows("README.md") if row[0].isdigit()}
+    there = {(row[0], row[1].strip("`")) for row in rows("docs/reference/cli.md") if row[0].isdigit()}
     assert there == {(str(code.value), code.name) for code in ExitCode}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_that_are_named_are_there(path: Path) -> None:
+    """What stands between backticks as ``hanse word`` is a command."""
+    for word in re.findall(r"`hanse ([a-z]+)\b(?![.\w])", path.read_text(encoding="utf-8")):
+        assert word in COMMANDS, f"hanse {word}"
 
 
 def test_every_make_target_is_there() -> None:
     targets = set(re.findall(r"^([a-z-]+):", text("Makefile"), flags=re.MULTILINE))
-    for document in ("README.md", "CONTRIBUTING.md"):
-        for words in re.findall(r"`make ([a-z-]+)", text(document)):
-            assert words in targets, f"{document}: make {words}"
+    for document in DOCUMENTS:
+        for words in re.findall(r"`make ([a-z-]+)", document.read_text(encoding="utf-8")):
+            assert words in targets, f"{document.name}: make {words}"
+    listed = set(re.findall(r"`make ([a-z-]+)", text("docs/contributing/make-targets.md")))
+    assert targets - {"help"} == listed
 
 
-def test_every_module_has_its_place() -> None:
-    """ARCHITECTURE.md says what each file (or folder, as `sim/x/`) is for, and names no file that is gone."""
-    told = {
-        row[0].strip("`")
-        for row in rows("ARCHITECTURE.md")
-        if re.fullmatch(r"`\w+/(?:[\w/]*(\.py|\.c|/))?`", row[0])
-    }
-    source = ROOT / "src" / "hanse"
-    there = [
-        path.relative_to(source)
-        for path in sorted(source.rglob("*"))
-        if path.suffix in (".py", ".c") and path.name not in ("__init__.py", "__main__.py")
+def test_the_readme_is_that_of_a_newcomer() -> None:
+    """The promises, the two commands, and what does not exist yet are said there."""
+    readme = text("README.md")
+    for sentence in (
+        "Every acknowledged task reaches a terminal state",
+        "At most one attempt of a task ever takes effect",
+        "No node is ever over-committed",
+        "An acknowledged job survives the `kill -9` of any single process, and a restart of all of them",
+        "`on_loss: fail`",
+        "`unreachable: wait`",
+        "make demo",
+        "make test",
+        "docs/status.md",
+    ):
+        assert sentence in readme, sentence
+    assert len(readme.split("\n")) <= 200
+    job = re.findall(r"\$ cat sweep\.yaml\n(.*?)\n\$", readme, re.DOTALL)
+    assert isinstance(parse_job_form(yaml.safe_load(job[0])), JobSpec)
+
+
+def test_the_architecture_is_an_overview() -> None:
+    architecture = text("ARCHITECTURE.md")
+    assert len(architecture.split("\n")) <= 110
+    for page in (ROOT / "docs" / "architecture").glob("*.md"):
+        assert f"(docs/architecture/{page.name})" in architecture, page.name
+
+
+SOURCE = ROOT / "src" / "hanse"
+FOLDERS = sorted({path.parent for path in SOURCE.rglob("*.py")})
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.relative_to(SOURCE.parent).as_posix())
+def test_every_folder_says_where_to_enter(folder: Path) -> None:
+    """The README of a folder names its entry points, and no file that is gone."""
+    page = folder / "README.md"
+    assert page.exists(), f"{page.relative_to(ROOT)} does not exist"
+    where = page.read_text(encoding="utf-8")
+    named = re.findall(r"`([\w/.-]+\.(?:py|c|md))`", where)
+    assert "Where to enter" in where, page
+    assert named, page
+    for name in named:
+        places = (folder / name, SOURCE / name, ROOT / name)
+        assert any(place.exists() for place in places), f"{page.relative_to(ROOT)}: {name}"
+
+
+def test_every_module_has_a_docstring() -> None:
+    without = [
+        path.relative_to(ROOT).as_posix()
+        for path in sorted(SOURCE.rglob("*.py"))
+        if ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) is None
     ]
-    for path in there:
-        folders = [f"{folder.as_posix()}/" for folder in path.parents]
-        assert told & {path.as_posix(), *folders}, f"{path} is not in ARCHITECTURE.md"
-    assert len(told) > 50
-    to_come = {f"cli/commands/{entry.module}.py" for entry in COMMANDS.values()}
-    gone = [name for name in sorted(told - to_come) if name.endswith(".py") and not (source / name).exists()]
-    assert not gone, f"no longer there: {gone}"
+    assert not without
+
+
+# --- diagrams ----------------------------------------------------------------------------------------------
+
+KNOWN_NAMES = {
+    name
+    for module in (messages, shard_teardown, duplicate_check, history_check, events, effects)
+    for name, value in vars(module).items()
+    if isinstance(value, type) and issubclass(value, msgspec.Struct)
+}
+DIAGRAMS = [
+    (path, block)
+    for path in DOCUMENTS
+    for block in re.findall(
+        r"^```mermaid\n(.*?)^```", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+]
+
+
+def test_there_are_enough_diagrams() -> None:
+    architecture = [path for path, _ in DIAGRAMS if path.parent.name == "architecture"]
+    figures = list((ROOT / "docs").rglob("*.svg"))
+    assert len(architecture) + len(figures) >= 6
+
+
+@pytest.mark.parametrize(("path", "block"), DIAGRAMS, ids=lambda given: getattr(given, "stem", ""))
+def test_messages_of_a_diagram_exist(path: Path, block: str) -> None:
+    """A word in the form of a class name, and a capital at the head of an arrow's label, names a record."""
+    words = re.findall(r"\b[A-Z][a-z]+(?:[A-Z][a-z]+)+\b", block)
+    words += re.findall(r"->>[^:\n]*: ([A-Z][a-z]\w*)", block)
+    for word in words:
+        assert word in KNOWN_NAMES, f"{path.name}: {word}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_files_that_are_named_are_there(path: Path) -> None:
+    """What stands between backticks as a path of a module or test is a file, here or below ``src/hanse``."""
+    if path.parent.name == "adr" or path.name == "CHANGELOG.md":
+        return  # these say what was
+    for name in re.findall(
+        r"`((?:[\w-]+/)+[\w-]+\.(?:py|c|toml|txt|svg))`", path.read_text(encoding="utf-8")
+    ):
+        places = (ROOT / name, SOURCE / name, path.parent / name, ROOT / "tools" / name)
+        assert any(place.exists() for place in places), f"{path.name}: {name}"
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
@@ -160,3 +258,32 @@ def test_code_that_is_named_is_there(path: Path) -> None:
         texts = [file.read_text(encoding="utf-8") for file in core.rglob(f"{module}.py")]
         if texts and name != "py" and f"{module}.{name}" not in MARKS:
             assert any(re.search(rf"\b{name}\b", text) for text in texts), f"{module}.{name}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_imports_of_examples_are_there(path: Path) -> None:
+    """An example in Python imports only what exists."""
+    for block in re.findall(
+        r"^```python\n((?:(?!```).*\n)*)```", path.read_text(encoding="utf-8"), re.MULTILINE
+    ):
+        for node in ast.walk(ast.parse(block)):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("hanse."):
+                continue
+            place = ROOT / "src" / (node.module or "").replace(".", "/")
+            source = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+            assert source.exists(), node.module
+            known = set(top_level_names(ast.parse(source.read_text(encoding="utf-8"))))
+            for name in node.names:
+                assert name.name in known, f"{node.module}.{name.name}"
+
+
+def top_level_names(tree: ast.Module) -> Iterator[str]:
+    """The names that a module defines or imports."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (target.id for target in targets if isinstance(target, ast.Name))

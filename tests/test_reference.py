@@ -12,10 +12,8 @@ from tools.reference.league_file import SECTIONS, timing_fields
 from tools.reference.pages import PAGES, outdated
 from tools.reference.schemas import sample
 
-from hanse.cli.commands.submit import submit
 from hanse.cli.main import hanse
 from hanse.client.exit_codes import ExitCode
-from hanse.client.job_form import option_of
 from hanse.core.config import Timings
 from hanse.live.backends.slurm.league_fields import SLURM_TABLE
 from hanse.live.backends.slurm.settings import SlurmSettings
@@ -33,18 +31,9 @@ from hanse.live.config.league_fields import (
 from hanse.live.config.league_file import league_from_data
 from hanse.live.http.openapi import document
 from hanse.live.http.operations import OPERATIONS_BY_ROLE, Operation
-from hanse.model import job_parser
-from hanse.model.form_fields import (
-    AFFINITY_FIELDS,
-    ASK_FIELDS,
-    CLUSTERS_FIELDS,
-    COMMAND_FIELDS,
-    GROUP_NAME,
-    JOB_FIELDS,
-    NEEDS,
-    FormField,
-)
+from hanse.model.form_fields import FormField
 from hanse.model.job import JobSpec
+from hanse.model.job_fields import AFFINITY_FIELDS, CLUSTERS_FIELDS, TABLE
 from hanse.model.job_parser import parse_job_form
 from hanse.model.problem import Problem
 
@@ -69,14 +58,12 @@ def placed(field: FormField, data: dict[str, object]) -> JobSpec:
         return job({"clusters": data})
     if field in AFFINITY_FIELDS:
         return job({"affinity": [{"label": "web", **data}]})
-    if field in (GROUP_NAME, NEEDS):
+    if field is TABLE.group_name or field.name == "needs":
         return job({"groups": [{"name": "fetch"}, {"name": "second", **data}]})
     return job(data)
 
 
-JOB_FILE = (
-    *JOB_FIELDS, GROUP_NAME, *ASK_FIELDS, NEEDS, *COMMAND_FIELDS, *CLUSTERS_FIELDS, *AFFINITY_FIELDS,
-)  # fmt: skip
+JOB_FILE = (*TABLE.job, *TABLE.group, *TABLE.program, *CLUSTERS_FIELDS, *AFFINITY_FIELDS)
 
 
 def test_every_generated_page_is_current() -> None:
@@ -100,7 +87,7 @@ def test_every_example_of_a_job_field_is_accepted(field: FormField) -> None:
 
 @pytest.mark.parametrize(
     "field",
-    [field for field in JOB_FILE if field.default and field is not GROUP_NAME],
+    [field for field in JOB_FILE if field.default and field is not TABLE.group_name],
     ids=lambda field: field.name,
 )
 def test_the_default_of_a_job_field_is_what_the_parser_takes(field: FormField) -> None:
@@ -108,26 +95,7 @@ def test_the_default_of_a_job_field_is_what_the_parser_takes(field: FormField) -
 
 
 def test_the_default_name_of_a_group_is_what_the_parser_takes() -> None:
-    assert job({"groups": [{}]}).groups[0].name == GROUP_NAME.default
-
-
-def test_the_table_and_the_parser_know_the_same_job_fields() -> None:
-    """The parser refuses what is not in the table, and reads all that is: a wrong value of any field is "
-    "told."""
-    for field in JOB_FILE:
-        if field in (GROUP_NAME, NEEDS):
-            form: dict[str, object] = {"groups": [{field.name: {1: 2}}]}
-        elif field in CLUSTERS_FIELDS:
-            form = {"clusters": {field.name: {1: 2}}}
-        elif field in AFFINITY_FIELDS:
-            form = {"affinity": [{"label": "web", field.name: {1: 2}}]}
-        else:
-            form = {field.name: {1: 2}}
-        found = parse_job_form({**COMMAND, **form})
-        assert isinstance(found, tuple), f"nothing reads {field.name}"
-        assert any(field.name in problem.field for problem in found), found
-    source = Path(job_parser.__file__).read_text(encoding="utf-8")
-    assert set(re.findall(r"\.(?:take|has|raw)\(\"(\w+)\"", source)) <= {field.name for field in JOB_FILE}
+    assert job({"groups": [{}]}).groups[0].name == TABLE.group_name.default
 
 
 def test_every_block_of_the_job_page_is_a_job() -> None:
@@ -267,11 +235,3 @@ def test_examples_of_requests_and_answers_are_of_their_types(door: str, operatio
     if operation.answer is not None:
         (content,) = entry["responses"]["200"]["content"].values()
         msgspec.convert(sample(content["schema"], known), operation.answer)
-
-
-def test_a_field_is_called_by_its_option_where_there_is_one() -> None:
-    """Mistakes on the command line name the option, and the page of the job file shows it."""
-    called = {option: parameter.opts for parameter in submit.params for option in parameter.opts}
-    for field in (*JOB_FIELDS, *ASK_FIELDS, *COMMAND_FIELDS):
-        likely = f"--{field.name.replace('_', '-')}"
-        assert likely not in called or option_of(field.name) in called[likely]

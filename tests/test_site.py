@@ -42,19 +42,19 @@ def test_the_navigation_has_every_page_and_no_other() -> None:
 def test_the_sections_of_the_navigation() -> None:
     heads = [head for entry in settings()["nav"] for head in entry]
     assert heads == [
-        *("Home", "Quickstart", "User guide", "Operator guide", "Architecture", "Reference", "Decisions"),
-        "Results",
+        *("Home", "Start", "User guide", "Operator guide"),
+        *("Architecture", "Contributing", "Reference", "Decisions", "Results"),
     ]
 
 
 def test_links_are_made_to_fit(tmp_path: Path) -> None:
     assert pages.stage(tmp_path) > 60
-    overview = (tmp_path / "architecture" / "overview.md").read_text(encoding="utf-8")
+    overview = (tmp_path / "architecture" / "index.md").read_text(encoding="utf-8")
     assert "](../glossary.md)" in overview
     assert "](../protocol.md" in overview
     assert "](docs/" not in overview
     home = (tmp_path / "index.md").read_text(encoding="utf-8")
-    assert "](architecture/overview.md)" in home
+    assert "](architecture/index.md)" in home
 
 
 def test_links_to_what_has_no_page_become_text_and_broken_ones_are_errors() -> None:

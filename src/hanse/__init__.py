@@ -1,9 +1,9 @@
 """Hanse: a league of autonomous clusters that act as one machine.
 
-The rooms, from the top: ``cli`` (command line), ``sdk`` (Python programs), ``learn`` (training), ``client``
-(of a league), ``live`` and ``sim`` (the two shells), ``api`` (HTTP records), ``security`` (certificates and
-tokens), ``core`` (the sans-IO machines), ``policy`` (pure decisions over columns), ``model`` (records).
-Imports go downwards only; see ``ARCHITECTURE.md``.
+The rooms, from the top: ``cli`` (command line), ``sdk`` (Python programs) and ``learning`` (learned
+policies), ``client`` (of a league), ``live`` and ``sim`` (the two shells), ``api`` (HTTP records),
+``security`` (certificates and tokens), ``core`` (the sans-IO machines), ``policy`` (pure decisions over
+columns), ``model`` (records). Imports go downwards only; see ``ARCHITECTURE.md``.
 
 For programs: ``hanse.Executor``, ``hanse.Client``, ``hanse.AsyncClient``, ``hanse.Future``, ``hanse.Job``,
 ``hanse.task`` and the errors; see ``docs/sdk.md``. Each is imported when it is first used, which keeps

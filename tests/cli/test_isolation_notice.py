@@ -61,10 +61,10 @@ def test_a_container_without_ids_for_jobs_is_told() -> None:
     script = """
 from collections.abc import Mapping
 from pathlib import Path
-from hanse.live.backends.process.task_users import UserRange, UsersMissingError, check_unused, chosen_user
+from hanse.live.backends.process.task_users import UserRange, UsersMissingError, check_unused, choose_user
 from tests.cli.test_isolation_notice import isolation_notice, league
 print(isolation_notice(league({"kind": "process"}), Path("/")))
-print(chosen_user("", UserRange()))
+print(choose_user("", UserRange()))
 try:
     check_unused(UserRange())
 except UsersMissingError as error:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hanse.core.broker import admission, broker
-from hanse.core.broker.failover import replication, standby
+from hanse.core.broker.failover import standby, takeover
 from hanse.core.broker.job_table import (
     CANCELLED,
     STATE_NAMES,
@@ -18,7 +18,7 @@ from hanse.core.broker.job_table import (
 )
 from hanse.core.warden import claims
 from hanse.core.warden.attempts import ATTEMPT_TRANSITIONS
-from hanse.core.warden.ledger import ORDERED, RUNNING, STOPPING, AttemptRecord
+from hanse.core.warden.records import ORDERED, RUNNING, STOPPING, AttemptRecord
 from hanse.sim.chaos import run_seed
 from hanse.sim.shipped_league import shipped_factories
 
@@ -68,7 +68,7 @@ def changes() -> tuple[set[Change], set[Change]]:
 
     ATTEMPTS.clear()
     with pytest.MonkeyPatch.context() as patch:
-        for module in (admission, replication, standby):
+        for module in (admission, standby, takeover):
             patch.setattr(module, "new_record", watched)
         patch.setattr(claims, "AttemptRecord", WatchedRun)
         patch.setattr(broker, "encode_state", msgspec.msgpack.Encoder(enc_hook=bytes).encode)

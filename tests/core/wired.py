@@ -50,7 +50,7 @@ from hanse.model.ids import SECOND, JobId, TaskId, task_id
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.messages import AttemptEnd, Envelope, Message, Outcome, ResourceUsage
 from hanse.model.resources import Resources
-from hanse.registry import make_policies
+from hanse.registry import NODE_RANKERS, make_policies
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class Wired:
     def __init__(
         self, clusters: dict[str, tuple[NodeConfig, ...]], brokers: tuple[str, ...] = ("b1",),
         timings: Timings = USUAL, reserve: int = 0, order: str = "fifo", placer: str = "best-fit",
-        sizer: str = "least", boot: bool = True,
+        sizer: str = "least", boot: bool = True, *, node_ranker: str = "first",
     ) -> None:  # fmt: skip
         self.now = 0
         self.machines: dict[str, Machine] = {}
@@ -119,7 +119,7 @@ class Wired:
         self.requests = 0
         self.epochs: dict[str, int] = {}
         self._add_brokers(clusters, brokers, timings, order, placer, sizer)
-        self._add_clusters(clusters, brokers, timings, reserve)
+        self._add_clusters(clusters, brokers, timings, reserve, node_ranker)
         self.capacity = {
             (cluster, at): one.capacity for cluster, nodes in clusters.items() for at, one in enumerate(nodes)
         }
@@ -134,13 +134,14 @@ class Wired:
         brokers: tuple[str, ...],
         timings: Timings,
         reserve: int,
+        node_ranker: str,
     ) -> None:
         for cluster, nodes in clusters.items():
             named = tuple(
                 NodeConfig(one.capacity, one.attributes, f"{cluster}.{one.runner}") for one in nodes
             )
             warden = WardenConfig(cluster, named, brokers, timings, reserve)
-            self._add(cluster, lambda warden=warden: Warden(warden))  # type: ignore[misc]
+            self._add(cluster, lambda warden=warden: Warden(warden, NODE_RANKERS.get(node_ranker)()))  # type: ignore[misc]
             for runner in dict.fromkeys(one.runner for one in named):
                 places = tuple(at for at, one in enumerate(named) if one.runner == runner)
                 runs = RunnerConfig(runner, cluster, places, timings)

@@ -265,7 +265,7 @@ def test_who_asks_with_a_token_is_asked_about_that(live: LiveLeague, monkeypatch
     for where in ((), ("--home", str(live.home.path))):
         asked = command("access", "revoke", *where, "ci")
         assert asked.returncode == ExitCode.FAILED, asked
-        assert "the very access token that you ask with" in asked.stderr
+        assert "your own access token" in asked.stderr
         assert command("status").returncode == ExitCode.OK
     assert command("access", "revoke", "ci", "--yes").returncode == ExitCode.OK
     assert command("status").returncode == ExitCode.FORBIDDEN

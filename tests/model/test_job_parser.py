@@ -336,6 +336,26 @@ def test_other_payloads_are_no_command(payload: bytes) -> None:
     assert command is None or command.argv
 
 
+class LongerProgram(Program, frozen=True, array_like=True):
+    """A program with one more field."""
+
+    umask: str = ""
+
+
+def test_a_payload_has_every_field_that_is_set() -> None:
+    """A list of fields by hand would lose a new one. Without such a field a payload stays as it was."""
+    secret = b"s" * 32
+    for program, fields in (
+        (Program(("a",)), 3),
+        (Program(("a",), secret=secret), 4),
+        (LongerProgram(("a",), secret=secret), 4),
+        (LongerProgram(("a",), umask="022"), 5),
+    ):
+        payload = encode_program(program)
+        assert len(msgspec.msgpack.decode(payload)) == fields
+        assert msgspec.msgpack.decode(payload, type=type(program)) == program
+
+
 def test_commands_survive_their_payload() -> None:
     command = Program(("a", "ü b"), (("A", "1"),), "/x")
     assert decode_program(encode_program(command)) == command

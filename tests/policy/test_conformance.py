@@ -16,19 +16,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hanse.model.resources import Resources, Vector
-from hanse.policy.interface import ClusterFacts, ClusterRanker, JobFacts, Placer, QueueOrder, Sizer
+from hanse.policy import node_rankers as node_rankers_module
+from hanse.policy.interface import (
+    ClusterFacts,
+    ClusterRanker,
+    JobFacts,
+    NodeRanker,
+    Placer,
+    QueueOrder,
+    Sizer,
+)
+from hanse.policy.kernels import numpy_kernels
 from hanse.policy.node_columns import NodeColumns, mask_indices, mask_of
-from hanse.registry import CLUSTER_RANKERS, PLACERS, QUEUE_ORDERS, SIZERS, Registry
+from hanse.registry import CLUSTER_RANKERS, NODE_RANKERS, PLACERS, QUEUE_ORDERS, SIZERS, Registry
 
 orders = pytest.mark.parametrize("name", QUEUE_ORDERS.shipped)
 placers = pytest.mark.parametrize("name", PLACERS.shipped)
+node_rankers = pytest.mark.parametrize("name", NODE_RANKERS.shipped)
 ranks = pytest.mark.parametrize("name", CLUSTER_RANKERS.shipped)
 sizers = pytest.mark.parametrize("name", SIZERS.shipped)
 
 
-@pytest.mark.parametrize("registry", [QUEUE_ORDERS, PLACERS, CLUSTER_RANKERS, SIZERS])
+@pytest.mark.parametrize("registry", [QUEUE_ORDERS, PLACERS, NODE_RANKERS, CLUSTER_RANKERS, SIZERS])
 def test_a_policy_is_registered_under_its_own_name_and_says_what_it_does(
-    registry: Registry[type[QueueOrder] | type[Placer] | type[ClusterRanker] | type[Sizer]],
+    registry: Registry[
+        type[QueueOrder] | type[Placer] | type[NodeRanker] | type[ClusterRanker] | type[Sizer]
+    ],
 ) -> None:
     assert registry.shipped
     for name in registry.shipped:
@@ -239,6 +252,116 @@ def test_turning_the_cluster_turns_the_answer(name: str, question: Question, shi
         attributes=[question.attributes[(node - shift) % nodes] for node in range(nodes)],
     )  # fmt: skip
     assert answer(name, other) == [(node + shift) % nodes for node in answer(name, question)]
+
+
+# --- node rankers -------------------------------------------------------------------------------------------
+
+
+def proposals_of(question: Question) -> list[int]:
+    """What a claim proposes: nodes of the cluster, some twice, some unsuitable, some that are not there."""
+    rng = Random(question.start * 1_000 + question.tasks)
+    return [rng.randint(-1, len(question.capacity)) for _ in range(question.tasks)]
+
+
+def chosen_by(name: str, question: Question, room: NodeColumns | None = None) -> list[int]:
+    return NODE_RANKERS.get(name)().choose(
+        room or question.room(), question.ask, mask_of(question.mask, len(question.capacity)),
+        question.start, question.tasks, question.each_max,
+    )  # fmt: skip
+
+
+def settled_by(
+    name: str, question: Question, proposed: list[int], room: NodeColumns | None = None
+) -> list[int]:
+    return NODE_RANKERS.get(name)().settle(
+        room or question.room(), question.ask, mask_of(question.mask, len(question.capacity)), proposed,
+        question.start, question.each_max,
+    )  # fmt: skip
+
+
+def slots_of(question: Question) -> int:
+    """How many of the tasks fit into the mask."""
+    slots = 0
+    for node in question.mask:
+        fits = min(have // want for have, want in zip(question.free[node], question.ask, strict=True) if want)
+        slots += min(fits, question.each_max) if question.each_max else fits
+    return slots
+
+
+def check_nodes(question: Question, nodes: list[int], room: NodeColumns) -> None:
+    """Nodes keep to mask and bound, and exactly their room is gone."""
+    for node in set(nodes):
+        assert node in question.mask
+        assert not question.each_max or nodes.count(node) <= question.each_max
+    for node in nodes:
+        room.credit(node, question.ask)
+    assert [room.free_of(node) for node in range(room.nodes)] == question.free
+
+
+@node_rankers
+@given(question=questions())
+def test_a_node_ranker_finds_suitable_nodes_for_all_that_fit_and_debits_them(
+    name: str, question: Question
+) -> None:
+    room = question.room()
+    chosen = chosen_by(name, question, room)
+    assert len(chosen) == min(question.tasks, slots_of(question))
+    check_nodes(question, chosen, room)
+    assert chosen_by(name, question) == chosen, "the same question, the same answer"
+
+
+@node_rankers
+@given(question=questions())
+def test_ties_of_a_node_ranker_go_to_the_first_in_circular_order(name: str, question: Question) -> None:
+    nodes = len(question.capacity)
+    even = question._replace(capacity=[(8_000, 8, 0)] * nodes, free=[(8_000, 8, 0)] * nodes, each_max=1)
+    start = question.start % nodes
+    turn = sorted(question.mask, key=lambda node: (node - start) % nodes)
+    assert chosen_by(name, even) == turn[: question.tasks]
+    nowhere = settled_by(name, even, [-1] * question.tasks)
+    assert [node for node in nowhere if node >= 0] == turn[: question.tasks]
+
+
+@node_rankers
+@given(question=questions())
+def test_a_claim_is_settled_as_far_as_there_is_room(name: str, question: Question) -> None:
+    room, proposed = question.room(), proposals_of(question)
+    settled = settled_by(name, question, proposed, room)
+    assert len(settled) == len(proposed)
+    taken = [node for node in settled if node >= 0]
+    assert len(taken) == min(question.tasks, slots_of(question))
+    check_nodes(question, taken, room)
+    assert settled_by(name, question, proposed) == settled, "the same question, the same answer"
+
+
+@node_rankers
+@given(question=questions())
+def test_proposals_that_all_suit_are_taken(name: str, question: Question) -> None:
+    proposed = chosen_by("spread", question)
+    assert settled_by(name, question, proposed) == proposed
+
+
+@node_rankers
+@given(question=questions())
+def test_a_mask_survives_a_node_ranker(name: str, question: Question) -> None:
+    mask = mask_of(question.mask, len(question.capacity))
+    ranker, rest = NODE_RANKERS.get(name)(), (question.start, question.each_max)
+    ranker.settle(question.room(), question.ask, mask, proposals_of(question), *rest)
+    ranker.choose(question.room(), question.ask, mask, question.start, question.tasks, question.each_max)
+    assert mask_indices(mask, len(question.capacity)) == question.mask
+
+
+@node_rankers
+@given(question=questions())
+def test_node_rankers_give_the_same_answers_without_the_compiled_kernels(
+    name: str, question: Question
+) -> None:
+    proposed = proposals_of(question)
+    answers = chosen_by(name, question), settled_by(name, question, proposed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node_rankers_module, "pick", numpy_kernels.pick)
+        patch.setattr(node_rankers_module, "settle", numpy_kernels.settle)
+        assert (chosen_by(name, question), settled_by(name, question, proposed)) == answers
 
 
 # --- cluster rankings ---------------------------------------------------------------------------------------

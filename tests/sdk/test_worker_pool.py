@@ -157,7 +157,7 @@ class CrewMachine(RuleBasedStateMachine):
                 assert len(member.outstanding) == 1
         self.crew.find_recalls(self.now)
 
-    @precondition(lambda self: any(member.outstanding for member in self.crew.members))
+    @precondition(lambda self: any(member.outstanding for member in self.crew.workers))
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
         member = data.draw(st.sampled_from([one for one in self.crew.workers if one.outstanding]))
@@ -167,7 +167,7 @@ class CrewMachine(RuleBasedStateMachine):
             self.end(number, "made")
         member.on_calls_finished(count, count * data.draw(st.floats(1e-6, 0.2)), 0, self.now)
 
-    @precondition(lambda self: any(member.recalling for member in self.crew.members))
+    @precondition(lambda self: any(member.recalling for member in self.crew.workers))
     @rule(data=st.data())
     def give_back(self, data: st.DataObject) -> None:
         member = data.draw(st.sampled_from([one for one in self.crew.workers if one.recalling]))
@@ -177,7 +177,7 @@ class CrewMachine(RuleBasedStateMachine):
             self.end(one.number, "cancelled")
         assert not member.recalling
 
-    @precondition(lambda self: self.crew.members)
+    @precondition(lambda self: self.crew.workers)
     @rule(data=st.data())
     def lose(self, data: st.DataObject) -> None:
         for one in self.crew.on_worker_lost(data.draw(st.sampled_from(self.crew.workers))):

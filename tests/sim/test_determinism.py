@@ -20,9 +20,9 @@ HASH_SEEDS = ("0", "1", "random")
 
 DIGESTS = f"""
 from hanse.sim.chaos import run_seed
-from hanse.sim.shipped_league import standard_factories
+from hanse.sim.shipped_league import shipped_factories
 for seed in range({SEEDS.start}, {SEEDS.stop}):
-    print(seed, run_seed(seed, standard_factories()).digest)
+    print(seed, run_seed(seed, shipped_factories()).digest)
 """
 
 

@@ -52,8 +52,9 @@ from hanse.core.history_check import LinkHistory
 from hanse.core.messaging.link import LinkSet
 from hanse.core.runner.runner import Runner
 from hanse.core.warden import ledger as ledger_module
-from hanse.core.warden.ledger import AttemptRecord, Ledger
+from hanse.core.warden.ledger import Ledger
 from hanse.core.warden.ownership import Ownership
+from hanse.core.warden.records import AttemptRecord
 from hanse.model.effects import Effect
 from hanse.model.events import Event
 from hanse.model.ids import JobId, TaskId, broker_number, index_of, job_of
@@ -312,8 +313,11 @@ def mail_for_the_retired(patch: pytest.MonkeyPatch, factories: LeagueFactories) 
     """What was said to somebody who has retired is repeated for ever."""
     right = LinkSet.__init__
 
-    def init(self: LinkSet, name: str, timings: Timings, _: tuple[str, ...] = ()) -> None:
-        right(self, name, timings)
+    def init(
+        self: LinkSet, name: str, timings: Timings, _: tuple[str, ...] = (),
+        on_firm_ack: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        right(self, name, timings, (), on_firm_ack)
 
     patch.setattr(LinkSet, "__init__", init)
     return factories

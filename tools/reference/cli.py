@@ -13,7 +13,7 @@ from tools.reference.source import attribute_texts
 
 START: Final = """\
 hanse up                                        # a league on this machine
-hanse submit -n 10 --cpus 0.5 --mem 128MiB -- ./simulate --all
+hanse submit -n 10 --cpus 0.5 --mem 128MiB -- sh -c 'echo task $HANSE_TASK'
 hanse jobs
 hanse why 1-0
 hanse logs -f 1-0
@@ -40,12 +40,24 @@ def page() -> str:
         "Tables are for people; `--json` prints one JSON document for programs. Options that stand before "
         "the command:",
         _options(hanse, root),
+        "## All commands",
+        _overview(root),
         *parts,
         "## Exit codes",
         "Every command ends with one of these codes. A number never changes its meaning. `hanse wait` with "
         "several jobs ends as the first of them, in the order given, that did not succeed.",
         exit_codes(),
     )
+
+
+def _overview(root: click.Context) -> str:
+    """The table of all commands, each with the first sentence of its help."""
+    rows = []
+    for name in hanse.list_commands(root):
+        command = hanse.get_command(root, name)
+        if command is not None:
+            rows.append((f"`hanse {name}`", _escaped(command.get_short_help_str(limit=200))))
+    return table(("command", "what it does"), rows)
 
 
 def command_sections(command: click.Command, name: str, parent: click.Context) -> Iterator[str]:

@@ -3,21 +3,9 @@
 from collections.abc import Iterable
 from typing import Final
 
-import click
-
-from hanse.cli.commands.submit import submit
-from hanse.client.job_form import option_of
+from hanse.model import job_fields
 from hanse.model.field_reader import ITEMS_MAX, NESTING_MAX
-from hanse.model.form_fields import (
-    AFFINITY_FIELDS,
-    ASK_FIELDS,
-    CLUSTERS_FIELDS,
-    COMMAND_FIELDS,
-    GROUP_NAME,
-    JOB_FIELDS,
-    NEEDS,
-    FormField,
-)
+from hanse.model.form_fields import JobField, OptionKind
 from hanse.model.job import SPEC_BYTES_MAX
 from tools.reference.markdown import fence, field_section, paragraphs, table
 
@@ -89,6 +77,7 @@ CONDITIONS: Final = (
 
 def page() -> str:
     """The whole page."""
+    rows = job_fields.TABLE
     return paragraphs(
         "# Job file",
         "A job file is YAML or JSON. `hanse submit FILE` submits it, `hanse plan FILE` says when and "
@@ -107,21 +96,17 @@ def page() -> str:
         "## Values",
         table(("type", "examples", "rule"), QUANTITIES),
         "## Fields of the job",
-        *_sections(JOB_FIELDS),
+        *_sections(rows.job),
         "## Fields of a group",
         "These fields stand in each entry of `groups`. A job of one group may leave `groups` out and "
         "write them at the top; its "
         "`name` is then the job's.",
-        field_section(GROUP_NAME),
-        *_sections((*ASK_FIELDS, NEEDS)),
+        *_sections(rows.group),
         "## What to run",
         "These fields stand at the top, in a group, or both. Those of a group win over those at the top. "
         "A task without a command fails on the backends `process` and `slurm`.",
-        *_sections(COMMAND_FIELDS),
-        "## Fields of clusters",
-        *_sections(CLUSTERS_FIELDS, "clusters."),
-        "## Fields of affinity",
-        *_sections(AFFINITY_FIELDS, "affinity."),
+        *_sections(rows.program),
+        *_nested_sections(rows.top),
         "## Conditions",
         "`where` is a condition on the attributes that the league file gives to nodes:",
         table(("condition", "holds where"), CONDITIONS),
@@ -129,11 +114,22 @@ def page() -> str:
     )  # fmt: skip
 
 
-def _sections(fields: Iterable[FormField], prefix: str = "") -> list[str]:
-    options = [parameter for parameter in submit.params if isinstance(parameter, click.Option)]
-    known = {name for option in options for name in option.opts}
-    sections = []
-    for field in fields:
-        option = option_of(f"{prefix}{field.name}")
-        sections.append(field_section(field, option if option in known else ""))
-    return sections
+def _sections(fields: Iterable[JobField]) -> list[str]:
+    return [field_section(field, _option_text(field)) for field in fields]
+
+
+def _nested_sections(fields: Iterable[JobField]) -> list[str]:
+    """The sections of the fields that are mappings, each with a heading."""
+    return [
+        part
+        for field in fields
+        if field.fields
+        for part in (f"## Fields of {field.name}", *_sections(field.fields))
+    ]
+
+
+def _option_text(field: JobField) -> str:
+    """The usual name of the option that sets the field; empty: none."""
+    if field.option is None or field.option.kind is OptionKind.ARGUMENT:
+        return ""
+    return field.option.flags[0]

@@ -31,7 +31,7 @@ clusters:
 EXAMPLE: Final = """\
 league: harbour
 timings: {beat: 1s}
-policy: {order: fewest-remaining, placer: best-fit, rank: best-standing, sizer: least}
+policy: {order: fewest-remaining, placer: best-fit, rank: best-standing, sizer: least, node_ranker: first}
 brokers:
   - {name: broker-1, address: "10.0.0.1:7401", door: "10.0.0.1:7402"}
   - {name: broker-2, address: "10.0.0.2:7401", door: "10.0.0.2:7402"}

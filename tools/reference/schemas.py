@@ -11,7 +11,7 @@ SAMPLES: Final[dict[str, Any]] = {
     "BrokerAnswer.name": "broker-1",
     "ClusterAnswer.name": "north",
     "JobDetail.after": [["1-6", "succeeded"]],
-    "Question.ballot": [1, "broker-1"],
+    "VoteRequest.ballot": [1, "broker-1"],
     "Vote.accepted": [1, "broker-1"],
     "Vote.promised": [1, "broker-1"],
     "SubmitResult.job": "1-7",

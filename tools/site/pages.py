@@ -14,7 +14,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parent.parent.parent
 ROOT_PAGES: Final = {
-    "ARCHITECTURE.md": "architecture/overview.md",
+    "ARCHITECTURE.md": "architecture/index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "GLOSSARY.md": "glossary.md",

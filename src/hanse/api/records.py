@@ -5,7 +5,7 @@ are milli-CPUs, bytes, whole GPUs; times unix microseconds. A field that a broke
 out has a default; clients ignore a field that it adds. Requests are strict: an unknown field is an error.
 """
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
@@ -338,91 +338,6 @@ class GapEvent(msgspec.Struct, frozen=True):
 
 
 # --- requests ---
-
-Name = Annotated[str, Meta(min_length=1, max_length=128)]
-Duration = str | Annotated[float, Meta(ge=0)]
-"""``1h30m``, or seconds."""
-Amount = str | Annotated[float, Meta(ge=0)]
-"""``4GiB``, ``500m``, a number, or a range ``1..8`` for elastic work."""
-
-
-class ClustersForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Clusters where a job may run."""
-
-    allow: tuple[Name, ...] | None = None
-    deny: tuple[Name, ...] | None = None
-    prefer: tuple[Name, ...] | None = None
-
-
-class AffinityForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Placement near to, or apart from, tasks with a label."""
-
-    label: Name
-    scope: Literal["node", "cluster"] | None = None
-    apart: bool | None = None
-
-
-class CommandForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The program of a task."""
-
-    command: str | tuple[str | int, ...] | None = None
-    """A text is run by /bin/sh; a list is a program and its arguments."""
-    env: dict[str, str | int] | None = None
-    workdir: str | int | None = None
-    secret: Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}$")] | None = None
-    """Each attempt reads a key derived from it on its standard input; no answer shows the secret."""
-
-
-class AskForm(CommandForm, frozen=True, kw_only=True):
-    """The needs and the program of a task."""
-
-    count: Annotated[int, Meta(ge=1, le=1 << 20)] | None = None
-    cpus: Amount | None = None
-    memory: Amount | None = None
-    gpus: Amount | None = None
-    resources: dict[str, Amount] | None = None
-    where: str | None = None
-    affinity: tuple[AffinityForm, ...] | None = None
-    needs: tuple[Name, ...] | None = None
-    duration: Duration | None = None
-    speed_up: tuple[tuple[Amount, Amount, Amount], ...] | None = None
-
-
-class GroupForm(AskForm, frozen=True, kw_only=True):
-    """One group of equal tasks."""
-
-    name: Name | None = None
-
-
-class JobForm(AskForm, frozen=True, kw_only=True):
-    """A job as it is submitted; docs/reference/job-file.md has every rule. A job of one group may have the
-    group's fields at the top instead of ``groups``. A field that is null counts as absent."""
-
-    name: Name | None = None
-    tenant: Name | None = None
-    klass: Literal["batch", "latency"] | None = msgspec.field(name="class", default=None)
-    priority: Annotated[int, Meta(ge=-1_000, le=1_000)] | None = None
-    deadline: Duration | None = None
-    retries: Annotated[int, Meta(ge=0, le=100)] | None = None
-    preemptible: bool | None = None
-    grace: Duration | None = None
-    gang: bool | None = None
-    unreachable: Literal["move", "wait"] | None = None
-    on_loss: Literal["retry", "fail"] | None = None
-    clusters: ClustersForm | None = None
-    labels: tuple[Name, ...] | None = None
-    after: tuple[Annotated[str, Meta(pattern="^[1-9][0-9]*-(0|[1-9][0-9]*)$")], ...] | None = None
-    client_id: Annotated[str, Meta(max_length=128)] | None = None
-    """Empty: none."""
-    trace: str | None = None
-    """A W3C traceparent."""
-    groups: tuple[GroupForm, ...] | None = None
-
-
-class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of ``POST /v1/jobs``."""
-
-    jobs: Annotated[tuple[JobForm, ...], Meta(min_length=1, max_length=JOBS_PER_REQUEST_MAX)]
 
 
 class DrainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -107,7 +107,8 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     """Outcome of the latest attempt; empty while none has ended."""
     code: int | None
-    """Exit code, or minus the signal number, of the attempt that ended."""
+    """Exit code, or minus the signal number, of the attempt that ended; None if nobody knows it (the attempt
+    was lost) or there is none (it never ran)."""
     usage: ResourceUsage | None
     note: str
     failures: int

@@ -82,10 +82,9 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "replay", "sweep_command", "Replay a trace over a grid of loads, policies and brokers."
     ),
     "policies": CommandEntry("replay", "policies_command", "List the policies that a replay can compare."),
-    "train": CommandEntry("edge", "train", "Train a policy."),
-    "eval": CommandEntry("edge", "evaluate", "Measure policies on the same streams."),
-    "report": CommandEntry("edge", "report", "Write a page of measured results."),
-    "bench": CommandEntry("bench", "bench", "Measure this machine."),
+    "train": CommandEntry("learning", "train", "Train a policy."),
+    "eval": CommandEntry("learning", "evaluate", "Measure policies on the same streams."),
+    "report": CommandEntry("learning", "report", "Write a page of measured results."),
 }
 """Commands by name, in the order of the command list."""
 

@@ -16,6 +16,8 @@ import msgspec
 
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
+from hanse.model import job_fields
+from hanse.model.form_fields import FormOption, OptionKind
 from hanse.model.job import SPEC_BYTES_MAX, JobSpec
 from hanse.model.job_parser import parse_job_form
 from hanse.model.problem import Problem
@@ -24,12 +26,6 @@ FILE_BYTES_MAX: Final = 16 * SPEC_BYTES_MAX
 """Largest file of jobs."""
 DOCUMENTS_MAX: Final = 10_000
 """Largest number of jobs in one file."""
-OPTION_OF: Final = {
-    "count": "-n", "memory": "--mem", "class": "--class", "command": "CMD", "clusters.allow": "--cluster",
-    "clusters.deny": "--not-cluster", "clusters.prefer": "--prefer", "labels": "--label",
-    "resources": "--resource", "client_id": "--client-id", "on_loss": "--on-loss",
-}  # fmt: skip
-"""Options of the form's fields where the option is not ``--field``."""
 
 Form = dict[str, object]
 
@@ -56,9 +52,10 @@ class JobDraft(NamedTuple):
 
 def option_of(field: str) -> str:
     """Return the option that sets a field of the form."""
-    known = [name for name in OPTION_OF if field == name or field.startswith((f"{name}[", f"{name}."))]
+    options = {path: option.flags[0] for path, _, option in job_fields.TABLE.option_rows()}
+    known = [path for path in options if field == path or field.startswith((f"{path}[", f"{path}."))]
     if known:
-        return OPTION_OF[max(known, key=len)]
+        return options[max(known, key=len)]
     head = field.partition(".")[0].partition("[")[0]
     return f"--{head}" if head else "the job"
 
@@ -195,23 +192,26 @@ def _unwrap(draft: JobDraft) -> JobDraft:
 
 def form_from_options(options: Mapping[str, Any], command: tuple[str, ...]) -> Form:
     """Build the form from the options of ``hanse submit``; only given options are in it."""
-    plain = (
-        "name", "tenant", "class", "priority", "deadline", "retries", "grace", "unreachable", "on_loss",
-        "client_id", "trace", "count", "cpus", "memory", "gpus", "where", "duration", "workdir",
-    )  # fmt: skip
-    form: Form = {field: options[field] for field in plain if options.get(field) is not None}
-    form |= {field: True for field in ("gang", "preemptible") if options.get(field)}
-    form |= {field: list(options[field]) for field in ("labels", "after") if options.get(field)}
-    clusters = {word: list(options[word]) for word in ("allow", "deny", "prefer") if options.get(word)}
-    if clusters:
-        form["clusters"] = clusters
-    if options.get("resources"):
-        form["resources"] = dict(_parse_pair(text, "--resource") for text in options["resources"])
-    if options.get("env"):
-        form["env"] = dict(_parse_variable(text) for text in options["env"])
-    if command:
-        form["command"] = list(command)
+    given = {**options, job_fields.TABLE.program[0].name: command}
+    form: Form = {}
+    for path, row, option in job_fields.TABLE.option_rows():
+        value = given.get(row.name)
+        if value is None or value is False or value == ():
+            continue
+        section: Any = form
+        for part in path.split(".")[:-1]:
+            section = section.setdefault(part, {})
+        section[row.name] = _option_value(option, value)
     return form
+
+
+def _option_value(option: FormOption, value: Any) -> object:
+    """Return the value of an option as a job file has it."""
+    if option.kind is OptionKind.PAIRS:
+        return dict(_parse_pair(text, option.flags[0]) for text in value)
+    if option.kind is OptionKind.VARIABLES:
+        return dict(_parse_variable(text, option.flags[0]) for text in value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _parse_pair(text: str, option: str) -> tuple[str, str]:
@@ -221,10 +221,10 @@ def _parse_pair(text: str, option: str) -> tuple[str, str]:
     return name, amount
 
 
-def _parse_variable(text: str) -> tuple[str, str]:
+def _parse_variable(text: str, option: str) -> tuple[str, str]:
     """Parse ``NAME=VALUE``; ``NAME`` alone passes on the variable of this shell."""
     if "=" in text:
-        return _parse_pair(text, "--env")
+        return _parse_pair(text, option)
     if text not in os.environ:
-        raise click.BadParameter(f"'{text}' is not set here; write {text}=VALUE", param_hint="--env")
+        raise click.BadParameter(f"'{text}' is not set here; write {text}=VALUE", param_hint=option)
     return text, os.environ[text]

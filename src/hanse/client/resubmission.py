@@ -4,81 +4,15 @@ from typing import Final
 
 from hanse.api.redaction import HIDDEN
 from hanse.client.job_form import Form
-from hanse.model.constraint_syntax import format_constraint as where_text
 from hanse.model.ids import job_text
-from hanse.model.job import GROUPS_MAX, JobSpec, SpeedUp, TaskGroup
+from hanse.model.job import GROUPS_MAX, JobSpec, TaskGroup
+from hanse.model.job_writer import write_group_form, write_job_form
 from hanse.model.program import SHELL, Program, decode_program
-from hanse.model.resources import Resources
 
 INDEX_WRAPPER: Final = "/usr/bin/env"
 """Program that sets ``HANSE_TASK`` for a repeated task: a backend sets its own after the job's environment.
 """
 _INDEX_VARIABLE: Final = "HANSE_TASK"
-
-
-def form_from_spec(spec: JobSpec) -> Form:
-    """Return the form that ``model.job_parser`` would parse to this job, without its client id."""
-    form: Form = {
-        "name": spec.name,
-        "tenant": spec.tenant,
-        "class": str(spec.klass),
-        "priority": spec.priority,
-        "retries": spec.retries,
-        "preemptible": spec.preemptible,
-        "grace": f"{spec.grace}us",
-        "gang": spec.gang,
-        "unreachable": str(spec.unreachable),
-        "on_loss": str(spec.on_loss),
-        "groups": [_group_form(group) for group in spec.groups],
-    }
-    if spec.deadline is not None:
-        form["deadline"] = f"{spec.deadline}us"
-    clusters = {
-        "allow": list(spec.clusters_allowed), "deny": list(spec.clusters_forbidden), "prefer": list(spec.data)
-    }  # fmt: skip
-    form["clusters"] = {word: names for word, names in clusters.items() if names}
-    form["labels"] = list(spec.labels)
-    form["after"] = [job_text(job) for job in spec.after]
-    return form
-
-
-def _group_form(group: TaskGroup) -> Form:
-    most = group.ask_max or group.ask
-    form: Form = {
-        "name": group.name,
-        "count": group.count,
-        "cpus": f"{group.ask.cpu}m..{most.cpu}m",
-        "memory": f"{group.ask.memory}..{most.memory}",
-        "gpus": f"{group.ask.gpu}..{most.gpu}",
-        "resources": _custom_ranges(group.ask, most),
-        "needs": list(group.needs),
-        "affinity": [
-            {"label": wish.label, "scope": str(wish.proximity), "apart": wish.apart}
-            for wish in group.affinity
-        ],
-    }
-    if group.where is not None:
-        form["where"] = where_text(group.where)
-    if group.duration is not None:
-        form["duration"] = f"{group.duration}us"
-    if group.speed_up is not None:
-        form["speed_up"] = _speed_up_points(group.speed_up)
-    command = decode_program(group.payload)
-    if command is not None:
-        form["command"] = list(command.argv)
-        form["env"] = dict(command.env)
-        if command.workdir:
-            form["workdir"] = command.workdir
-    return form
-
-
-def _custom_ranges(least: Resources, most: Resources) -> Form:
-    low = dict(least.custom)
-    return {name: f"{low.get(name, 0)}..{amount}" for name, amount in most.custom}
-
-
-def _speed_up_points(speed_up: SpeedUp) -> list[list[object]]:
-    return [[f"{cpu}m", gpu, f"{speed // 1_000}.{speed % 1_000:03}"] for cpu, gpu, speed in speed_up.points]
 
 
 def is_divisible(spec: JobSpec) -> bool:
@@ -96,7 +30,8 @@ def resubmission_form(spec: JobSpec, failed: list[int], succeeded_jobs: tuple[st
         return "its environment has secrets that are hidden from you. Submit the job again from its source."
     if any(command.secret for command in _programs(spec)):
         return "its tasks have keys that only its submitter knows. Submit the job again from its source."
-    form = form_from_spec(spec)
+    form = write_job_form(spec)
+    form.pop("client_id", None)  # a second submission is another one
     form["after"] = [job for job in map(job_text, spec.after) if job not in succeeded_jobs]
     if not is_divisible(spec) or len(failed) == spec.tasks:
         return form
@@ -121,7 +56,7 @@ def _programs(spec: JobSpec) -> list[Program]:
 
 def _single_task_group(group: TaskGroup, index: int, name: str) -> Form:
     """Return one task as a group of its own, with the index that it had."""
-    form = {**_group_form(group), "name": name, "count": 1}
+    form = {**write_group_form(group), "name": name, "count": 1}
     command = decode_program(group.payload)
     if command is not None:
         is_wrapped = command.argv[0] == INDEX_WRAPPER and command.argv[1].startswith(f"{_INDEX_VARIABLE}=")

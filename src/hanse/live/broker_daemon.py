@@ -28,6 +28,7 @@ from hanse.live.http.broker_api import BrokerApi
 from hanse.live.http.enrollment_api import EnrollmentApi
 from hanse.live.http.server import HttpsServer
 from hanse.live.journal.errors import RecordTooLarge
+from hanse.live.journal.journal import Journal
 from hanse.live.journal.reading import read_history
 from hanse.live.membership.membership import LeagueFileSync
 from hanse.live.pending_requests import PendingRequests
@@ -127,23 +128,9 @@ class BrokerDaemon(Daemon):
         self._complete_validation_context(clock)
         self.metrics = metrics = BrokerMetrics(self, self.machine, clock, recovered.journal, feeder)
         metrics.add_recovered(unfinished_jobs(feeder.read_model))
-        self.shell = shell = JournalledShell(
-            self.machine,
-            clock,
-            self._perform,
-            recovered.journal,
-            self.fail,
-            metrics.on_event_durable,
-            self._digests,
-        )
-        shell.snapshot_limit = lambda: feeder.applied
-        shell.on_early_acceptance = feeder.promise
-        shell.on_disk_full = feeder.release_waiters
-        feeder.is_journal_full = lambda: shell.disk_full
+        self.shell = shell = self._make_shell(recovered.journal, clock, metrics, feeder)
         epoch = self.machine.epoch + 1
         self._pending_requests = PendingRequests(epoch)
-        shell.on_performed = self.transport.flush
-        metrics.journal.longest_event = lambda: shell.longest_seconds
         witnesses = () if self._founding else self.peers()
         self._history_check = history_check = HistoryCheck(
             self.directory, self.machine.links, witnesses, self.transport.send
@@ -169,6 +156,22 @@ class BrokerDaemon(Daemon):
         self.run_in_background(keep_high_water_mark(self.directory, recovered.journal))
         self.run_in_background(league_files.run())
         self.run_in_background(AuthorityCopy(self).obtain())
+
+    def _make_shell(
+        self, journal: Journal, clock: Clock, metrics: BrokerMetrics, feeder: ReadModelFeeder
+    ) -> JournalledShell:
+        """Return the shell of the machine, connected to the read model, the transport and the metrics."""
+        assert self.machine is not None
+        shell = JournalledShell(
+            self.machine, clock, self._perform, journal, self.fail, metrics.on_event_durable, self._digests
+        )
+        shell.snapshot_limit = lambda: feeder.applied
+        shell.on_early_acceptance = feeder.promise
+        shell.on_disk_full = feeder.release_waiters
+        feeder.is_journal_full = lambda: shell.disk_full
+        shell.on_performed = self.transport.flush
+        metrics.journal.longest_event = lambda: shell.longest_seconds
+        return shell
 
     def _settings_problem(self, league: LeagueConfig) -> str:
         return settings_problem(self.machine, member_settings(league, self.identity.name))

@@ -11,7 +11,7 @@ import msgspec
 from hanse.core.warden.warden import Warden
 from hanse.live.backends.factory import make_backend
 from hanse.live.backends.interface import Backend
-from hanse.live.config.config_history import WardenSettings, member_settings, settings_problem
+from hanse.live.config.config_history import member_settings, settings_problem, warden_settings
 from hanse.live.config.home_permissions import backend_directory_problem
 from hanse.live.config.league import ClusterEntry, LeagueConfig
 from hanse.live.config.node_discovery import discover_nodes
@@ -89,7 +89,7 @@ class WardenDaemon(Daemon):
     async def start(self) -> None:
         """Recover from disk, reconcile with the backend, start the HTTPS server, then begin to take part."""
         self._set_entry(await discover_nodes(self.entry, self.directory))
-        settings = WardenSettings(self.league.warden_config(self.identity.name))
+        settings = warden_settings(self.league, self.identity.name)
         recovered = recover(self.directory, settings, on_progress=self.start_report.report_replayed)
         assert isinstance(recovered.machine, Warden)
         self.machine = recovered.machine

@@ -1,6 +1,8 @@
-"""Events that reach a machine. The shell stamps each with the machine's own clock and journals it.
+"""Events that reach a machine.
 
-A machine's state is a pure function of the events that it has handled; nothing else reaches it.
+The shell stamps an event with the machine's own clock, lets the machine handle it, appends it to the journal,
+and performs the effects once the event is durable. A machine's state is a pure function of the events that it
+has handled; nothing else reaches it.
 """
 
 import msgspec

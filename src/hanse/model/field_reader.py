@@ -58,7 +58,8 @@ class FieldReader:
     """Fields of one mapping, and the list of problems found in them."""
 
     def __init__(self, values: Mapping[str, object], path: str, problems: ProblemList) -> None:
-        self._values = values
+        self.written = values
+        """Raw values by name; null counts as not written."""
         self._path = path
         self.problems = problems
 
@@ -90,11 +91,11 @@ class FieldReader:
 
     def has_field(self, key: str) -> bool:
         """True if the field is written, and not null."""
-        return self._values.get(key) is not None
+        return self.written.get(key) is not None
 
     def raw_value(self, key: str) -> object:
         """Return the field's value without conversion."""
-        return self._values.get(key)
+        return self.written.get(key)
 
     def path_of(self, key: str) -> str:
         """Return the field's path as its writer knows it."""
@@ -102,7 +103,7 @@ class FieldReader:
 
     def read(self, key: str, convert: Convert[T], default: T) -> T:
         """Convert a field; return the default if it is not written, or if it is invalid, which is noted."""
-        value = self._values.get(key)
+        value = self.written.get(key)
         if value is None:
             return default
         result = convert(value, self.path_of(key))

@@ -16,6 +16,8 @@ SHELL: Final = ("/bin/sh", "-c")
 """Shell that runs a command written as one text."""
 _NUMBER_MAX: Final = 1 << 64
 """Whole numbers among the arguments are printed; larger ones are surely a mistake."""
+_FIELDS_ENCODED_MIN: Final = 3
+"""Fields that every payload has: arguments, environment and directory."""
 
 
 class Program(msgspec.Struct, frozen=True, array_like=True):
@@ -33,10 +35,12 @@ class Program(msgspec.Struct, frozen=True, array_like=True):
 
 
 def encode_program(program: Program) -> bytes:
-    """Encode a program as the payload of a group."""
-    if program.secret:
-        return msgspec.msgpack.encode(program)
-    return msgspec.msgpack.encode((program.argv, program.env, program.workdir))
+    """Encode a program as the payload of a group. Fields at the end that are not set are left out, so that
+    the payload of a program without them stays as it was before they existed."""
+    values = msgspec.structs.astuple(program)
+    while len(values) > _FIELDS_ENCODED_MIN and not values[-1]:
+        values = values[:-1]
+    return msgspec.msgpack.encode(values)
 
 
 def decode_program(payload: bytes) -> Program | None:

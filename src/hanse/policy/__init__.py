@@ -1,1 +1,1 @@
-"""Pure decisions over columns: queue orders, placers, sizers, and compiled kernels with NumPy equivalents."""
+"""Pure decisions over columns: queue orders, placers, rankers, sizers, and kernels in C and in NumPy."""

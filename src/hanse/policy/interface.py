@@ -4,6 +4,7 @@ Policies are pure: the same question gets the same answer. They get columns and 
 answers always pass the hard filters (room, constraints, reserve), so a policy can be poor but not unsafe.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -71,6 +72,37 @@ class Placer(Protocol):
         ``start`` is a random position for policies that rotate; ties go to the first node in circular order
         from it. ``attributes`` is the number of attributes of each node. ``each_max`` bounds the tasks per
         node (0: no bound).
+        """
+        ...
+
+
+class NodeRanker(Protocol):
+    """Choice of nodes at a warden, for equal tasks whose node the warden decides.
+
+    A warden asks it for substitutes, for the nodes of a gang, and for the room of demand that it can serve
+    from what is free. A node that comes free is offered without it, in the order of keys; holds and
+    preemption have rules of their own.
+
+    Both methods debit ``room``. They find a node for as many tasks as the room in ``mask`` allows: a warden
+    remembers a search that found too little. ``start`` is a random position; ties go to the first node in
+    circular order from it. ``each_max`` bounds the tasks per node in one call (0: no bound).
+    """
+
+    name: str
+
+    def choose(
+        self, room: NodeColumns, ask: Vector, mask: Mask, start: int, count: int, each_max: int
+    ) -> list[int]:
+        """Return up to ``count`` nodes among ``mask`` with room for ``ask``."""
+        ...
+
+    def settle(
+        self, room: NodeColumns, ask: Vector, mask: Mask, proposed: Sequence[int], start: int, each_max: int
+    ) -> list[int]:
+        """Return the node of each task of a claim: the proposed one, if it is in ``mask`` and has room, or a
+        substitute; -1: there is no room.
+
+        Proposals that all suit are taken as they are. Outside the cluster, or -1, proposes nothing.
         """
         ...
 

@@ -1,11 +1,19 @@
 """Registries: the things that we and other packages add by name, found through entry points."""
 
 from hanse.registry.entries import Entry, RegistryError
-from hanse.registry.policies import CLUSTER_RANKERS, PLACERS, QUEUE_ORDERS, SIZERS, make_policies
+from hanse.registry.policies import (
+    CLUSTER_RANKERS,
+    NODE_RANKERS,
+    PLACERS,
+    QUEUE_ORDERS,
+    SIZERS,
+    make_policies,
+)
 from hanse.registry.registry import Registry
 
 __all__ = [
     "CLUSTER_RANKERS",
+    "NODE_RANKERS",
     "PLACERS",
     "QUEUE_ORDERS",
     "SIZERS",

@@ -5,7 +5,7 @@ To add one of ours: the class in ``hanse.policy``, its entry in ``pyproject.toml
 
 from typing import Final
 
-from hanse.policy.interface import ClusterRanker, Placer, QueueOrder, Sizer
+from hanse.policy.interface import ClusterRanker, NodeRanker, Placer, QueueOrder, Sizer
 from hanse.registry.registry import Registry
 
 QUEUE_ORDERS: Final = Registry[type[QueueOrder]](
@@ -25,6 +25,12 @@ CLUSTER_RANKERS: Final = Registry[type[ClusterRanker]](
     "hanse.cluster_rankers",
     ("rotate", "best-standing"),
     ("name", "rank"),
+)
+NODE_RANKERS: Final = Registry[type[NodeRanker]](
+    "node ranker",
+    "hanse.node_rankers",
+    ("first", "best-fit", "spread"),
+    ("name", "choose"),
 )
 SIZERS: Final = Registry[type[Sizer]](
     "sizer",

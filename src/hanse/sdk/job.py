@@ -82,8 +82,7 @@ class Job:
             parts.append(row.cancel_reason)
         for task in self.tasks():
             if task.state == "failed":
-                code = f"exit code {task.code}" if (task.code or 0) >= 0 else f"signal {-(task.code or 0)}"
-                parts.append(f"task {task.index}: {code}{': ' if task.note else ''}{task.note}")
+                parts.append(f"task {task.index}: {_end_text(task)}{': ' if task.note else ''}{task.note}")
                 break
         return "; ".join(parts)
 
@@ -223,6 +222,13 @@ class _OutputFollower(Iterator[bytes]):
         self._abandoned = True
         while not self._pieces.empty():  # the thread may wait for a free place
             self._pieces.get_nowait()
+
+
+def _end_text(task: TaskRow) -> str:
+    """Describe how a task's latest attempt ended; a lost attempt has no exit code."""
+    if task.code is None:
+        return task.outcome or "no exit code is known"
+    return f"exit code {task.code}" if task.code >= 0 else f"signal {-task.code}"
 
 
 def submit_forms(clients: ClientPool, forms: list[dict[str, object]]) -> list[Job]:

@@ -102,7 +102,7 @@ class ResultDelivery:
         except SdkError:
             return False
         for worker in self.pool.workers:
-            worker.connection.forget(function)
+            worker.connection.forget_function(function)
         return True
 
     def _receive_payload(self, worker: PooledWorker, payload: Payload) -> PickledValue:

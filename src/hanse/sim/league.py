@@ -21,22 +21,24 @@ cancellations are interrupted by other events."""
 
 
 class PolicyNames(msgspec.Struct, frozen=True):
-    """Names of the policies that all brokers of a league use."""
+    """Names of the policies that all brokers and wardens of a league use."""
 
     order: str = "fifo"
     placer: str = "best-fit"
     rank: str = "rotate"
     sizer: str = "least"
+    node_ranker: str = "first"
 
 
 BrokerFactory = Callable[[BrokerConfig, PolicyNames], Machine]
+WardenFactory = Callable[[WardenConfig, PolicyNames], Machine]
 
 
 class LeagueFactories(NamedTuple):
     """Factories of a league's machines and processes. Tests plant bugs by replacing them."""
 
     broker: BrokerFactory
-    warden: Callable[[WardenConfig], Machine]
+    warden: WardenFactory
     runner: Callable[[RunnerConfig], Machine]
     process: type[Process] = Process
     runner_process: type[RunnerProcess] = RunnerProcess
@@ -177,7 +179,7 @@ class SimulatedLeague:
         warden = next(warden for warden in design.wardens if warden.name == name)
         retired = tuple(broker for broker in members.retired if broker in members.brokers)
         cluster = msgspec.structs.replace(warden, brokers=members.brokers, retired=retired)
-        return lambda: factories.warden(cluster)
+        return lambda: factories.warden(cluster, design.policies)
 
     def _add_brokers(self, first: LeagueVersion) -> None:
         for name in self.design.brokers:

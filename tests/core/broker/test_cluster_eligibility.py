@@ -11,7 +11,7 @@ from hanse.core.config import BrokerConfig
 from hanse.core.warden.warden import Warden
 from hanse.model.ids import SECOND
 from hanse.model.job import UnreachablePolicy
-from hanse.model.messages import Claim, Demand, Envelope, Outcome, RequestTakeover
+from hanse.model.messages import Claim, Demand, Envelope, Gossip, Outcome, RequestTakeover
 from hanse.registry import make_policies
 from tests.core.crossings.harness import Crossings
 from tests.core.wired import Wired, job, node, tasks
@@ -200,3 +200,37 @@ def test_a_warden_knows_the_terms_of_its_estates() -> None:
     warden = league.machines["c1"]
     assert isinstance(warden, Warden)
     assert warden.shards() == {"b1#1": 1, "b2#1": 1}
+
+
+def test_a_former_owner_does_not_use_a_newcomer_that_has_not_heard_of_the_takeover() -> None:
+    """Found by chaos: b1 was cut off while b2 took its jobs over, and placed them in a cluster that had
+    joined since and knew only b1."""
+    league = with_newcomer()
+    number = league.submit(job(tasks(8)), "b1")
+    league.run(SECOND)
+    league.deaf["b1"] = True
+    strangers = refused_by(*BOTH)
+    league.loses = lambda envelope: "b1" in (envelope.source, envelope.target) or strangers(envelope)
+    league.run(30 * SECOND)
+    assert "broker.adopted_estate" in league.machines["b2"].marks
+    b1_and_c2 = {"b1", "c2"}
+    league.deaf.clear()
+    league.loses = lambda envelope: (
+        (envelope.source == "c1" and envelope.target == "b1")  # nobody tells b1 that it was taken over
+        or (
+            envelope.source == "b2" and envelope.target in b1_and_c2 and not isinstance(envelope.body, Gossip)
+        )
+        or (envelope.source == "b1" and envelope.target == "c1")
+    )
+    start_again(league, "b2", **JOINED)
+    former = start_again(league, "b1", **JOINED)
+    league.run(10 * SECOND)
+    assert former.config.version == 1
+    assert said_to(league, "b1", "c2", Claim) == 0, "c2 takes b1 for the owner of jobs that b2 has"
+    league.loses = refused_by()
+    league.run(30 * SECOND)
+    assert not former._eligibility.not_open_yet, "c2 knows of the takeover, and b2 says that it knows c2"
+    assert league.machines["b2"]._context.membership.told_version == 1  # type: ignore[attr-defined]
+    league.end(number)
+    league.run(20 * SECOND)
+    assert league.over[number] is Outcome.SUCCEEDED

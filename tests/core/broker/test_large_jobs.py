@@ -238,7 +238,7 @@ def test_an_heir_also_finishes_a_job_whose_deadline_has_passed() -> None:
 
 
 def test_nothing_more_ends_while_the_heir_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hanse.core.broker.failover.replication.UNPUBLISHED_MAX", 6)
+    monkeypatch.setattr("hanse.core.broker.failover.end_log.UNPUBLISHED_MAX", 6)
     one = league(brokers=2)
     number = one.submit(job(tasks(MANY)))
     one.loses = lambda envelope: isinstance(envelope.body, ReplicaUpdate)

@@ -54,3 +54,24 @@ def test_brokers_take_over_without_a_cluster_that_retired_before() -> None:
     league.end(number)
     league.run(5 * SECOND)
     assert league.over[number] is Outcome.SUCCEEDED
+
+
+def test_a_broker_does_not_retire_in_the_middle_of_a_takeover() -> None:
+    """Found by chaos: wardens that had agreed waited for ever for a bidder that had retired."""
+    league = Crossings(THREE)
+    number = league.submit(job(tasks(1)), "b1")
+    home = league.running(number)[0][0]
+    other = "c2" if home == "c1" else "c1"
+    bidder = league.machines["b2"]
+    assert isinstance(bidder, Broker)
+    league.dies(other, "b1")
+    league.run(20 * SECOND)
+    assert league.owners(number) == []
+    takeover = bidder._standby.shards
+    assert [one.is_taking_over for one in takeover.values()] == [True]
+    assert bidder._standby.count_takeovers() == 1
+    assert bidder.count_unreplicated() > sum(len(link.unacked) for link in bidder.links.links.values())
+    league.returns(other)
+    league.run(20 * SECOND)
+    assert league.owners(number) == ["b2"]
+    assert bidder._standby.count_takeovers() == 0

@@ -1,5 +1,7 @@
 """The fast path: a broker claims what it sees; the warden takes, substitutes or refuses."""
 
+import pytest
+
 from hanse.core.broker.cluster_view import WARY_TIME
 from hanse.core.broker.placement import ASKED_FOR, NO_ROOM_SEEN, NONE_OPEN, WARDENS_JUDGE
 from hanse.core.config import NodeConfig
@@ -33,9 +35,9 @@ def test_two_brokers_that_see_the_same_room_get_substitutes_not_denials() -> Non
     assert not [answer for answer in league.bodies(ClaimReply) if answer.refused]
 
 
-def stale_b2(*nodes: NodeConfig) -> Wired:
+def stale_b2(*nodes: NodeConfig, node_ranker: str = "first") -> Wired:
     """A cluster whose warden b2 cannot hear for now, so that it goes by what it saw when all was free."""
-    league = Wired({"c1": nodes}, ("b1", "b2"))
+    league = Wired({"c1": nodes}, ("b1", "b2"), node_ranker=node_ranker)
     league.loses = lambda envelope: envelope.source == "c1" and envelope.target == "b2"
     return league
 
@@ -54,6 +56,21 @@ def test_a_stale_claim_is_substituted_and_the_answer_says_by_which_node() -> Non
     assert claim.batches[0].nodes == (1,)
     assert (answer.substituted, answer.refused) == (((task_id(number, 0), 0),), ())
     assert league.running(number) == {0: ("c1", 0)}
+
+
+@pytest.mark.parametrize(("node_ranker", "expected"), [("first", 1), ("best-fit", 0), ("spread", 3)])
+def test_a_warden_substitutes_by_its_node_ranker(node_ranker: str, expected: int) -> None:
+    nodes = (node(1_000, zone="a"), node(4_000, zone="a"), node(1_000, zone="b"), node(8_000, zone="a"))
+    league = stale_b2(*nodes, node_ranker=node_ranker)
+    league.submit(job(tasks(1, where=Is("zone", "b"))), "b1")
+    hear(league)
+    before = len(league.said)
+    number = league.submit(job(tasks(1)), "b2")
+    (claim,), (answer,) = league.bodies(Claim, before), league.bodies(ClaimReply, before)
+    assert claim.batches[0].nodes == (2,)
+    assert answer.substituted == ((task_id(number, 0), expected),)
+    assert league.running(number) == {0: ("c1", expected)}
+    league.check()
 
 
 def test_a_substitute_keeps_to_the_constraint() -> None:

@@ -5,6 +5,7 @@ from hanse.core.warden.warden import Warden
 from hanse.model.drains import DRAINED_NODES_REPORTED_MAX, DRAINS_REPORTED_MAX, Drain
 from hanse.model.events import DrainRequested
 from hanse.model.ids import MINUTE, SECOND
+from hanse.policy.node_rankers import FirstNodeRanker
 from tests.core.wired import Wired, job, node, tasks
 
 
@@ -61,7 +62,7 @@ def test_a_dump_keeps_the_reasons_and_an_older_one_has_none() -> None:
     league = Wired({"c1": (node(), node())})
     league.give("c1", DrainRequested(league.now, (1,), True, "ada", "new disks"))
     machine = warden(league)
-    fresh = Warden(machine.config)
+    fresh = Warden(machine.config, FirstNodeRanker())
     fresh.restore(machine.dump())
     assert fresh.drains.active == machine.drains.active
     fresh.drains.restore([])  # as from a state that knew only which nodes drain

@@ -1,5 +1,7 @@
 """The slow path: demand, grants under a lease, binding, release; holds for gangs; preemption."""
 
+import pytest
+
 from hanse.core.config import Timings
 from hanse.model.constraints import Is
 from hanse.model.effects import JobAccepted
@@ -134,6 +136,20 @@ def test_a_gang_starts_whole_or_not_at_all() -> None:
     assert len({cluster for cluster, _ in started.values()}) == 1
     league.end(gang)
     assert league.over[gang] is Outcome.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("node_ranker", "shares"), [("first", [1, 4]), ("best-fit", [1, 4]), ("spread", [2, 3])]
+)
+def test_the_node_ranker_chooses_the_nodes_of_a_gang_that_waited(node_ranker: str, shares: list[int]) -> None:
+    league = Wired({"c1": (node(4_000), node(4_000))}, node_ranker=node_ranker)
+    first = league.submit(job(tasks(2, cpu=4_000)))
+    gang = league.submit(job(tasks(5), gang=True))
+    league.end(first)
+    assert league.marks("c1")["warden.granted_gang"] == 1
+    places = [place for _, place in league.running(gang).values()]
+    assert sorted(map(places.count, {0: None, 1: None})) == shares
+    league.check()
 
 
 def test_room_is_held_back_for_a_gang_while_small_tasks_queue() -> None:

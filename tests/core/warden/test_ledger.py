@@ -7,7 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from hanse.core.warden.ledger import MANY_NODES, ORDERED, AttemptRecord, Lease, Ledger
+from hanse.core.warden.ledger import MANY_NODES, Ledger
+from hanse.core.warden.records import ORDERED, AttemptRecord, Lease
 from hanse.model.ids import TaskId
 from hanse.model.job import Affinity
 from hanse.model.messages import Shape, TaskTemplate
@@ -133,8 +134,8 @@ class LedgerHistory(RuleBasedStateMachine):
         for shape in SHAPES:
             mine, theirs = ledger.compile_shape(shape), fresh.compile_shape(shape)
             assert mask_indices(mine.mask, len(NODES)) == mask_indices(theirs.mask, len(NODES))
-            assert mask_indices(ledger.apply_affinity(shape, mine.mask), len(NODES)) == mask_indices(
-                fresh.apply_affinity(shape, theirs.mask), len(NODES)
+            assert mask_indices(ledger.affinity.allowed_nodes(shape, mine.mask), len(NODES)) == mask_indices(
+                fresh.affinity.allowed_nodes(shape, theirs.mask), len(NODES)
             )
 
     @invariant()
@@ -171,7 +172,7 @@ class LedgerHistory(RuleBasedStateMachine):
         carrying = {run.node for run in ledger.attempts.values() if "db" in run.template.shape.labels}
         shy = {run.node for run in ledger.attempts.values() if run.template.shape.affinity}
         for shape in SHAPES:
-            mask = ledger.apply_affinity(shape, ledger.compile_shape(shape).mask)
+            mask = ledger.affinity.allowed_nodes(shape, ledger.compile_shape(shape).mask)
             for at in mask_indices(mask, len(NODES)):
                 assert ledger.is_open(at)
                 assert at not in ledger.held
@@ -190,7 +191,7 @@ def test_a_restored_ledger_has_no_unserved_change_of_company() -> None:
     amount = SHAPES[1].ask.vector(ledger.dimensions) or ()
     run = AttemptRecord(TaskId(1), 1, 0, SHAPES[1].ask, amount, TaskTemplate(SHAPES[1], "b1#1"), ORDERED, 0)
     ledger.restore({run.task: run}, {}, [0], [], {})
-    assert not ledger.affinity_changed
+    assert not ledger.affinity.changed
 
 
 def test_many_together_are_as_one_after_the_other() -> None:

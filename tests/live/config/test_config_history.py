@@ -10,14 +10,18 @@ from hanse.core.broker.broker import Broker
 from hanse.core.config import NodeConfig, Timings, WardenConfig
 from hanse.core.warden.warden import Warden
 from hanse.live.config.config_history import (
+    CONFIG_HISTORY_FILE,
     BrokerSettings,
     ConfigEntry,
     MachineReplay,
     MemberSettings,
     WardenSettings,
+    member_settings,
     read_config_history,
+    write_config_history,
 )
-from hanse.live.config.league import LeagueError, PolicyConfig
+from hanse.live.config.league import LeagueConfig, LeagueError, PolicyConfig
+from hanse.live.config.league_file import league_from_data
 from hanse.live.config.node_discovery import merge_nodes
 from hanse.live.recovery import RecoveredMember, recover
 from hanse.model.effects import Effect
@@ -106,6 +110,36 @@ def test_the_same_settings_are_one_era(tmp_path: Path) -> None:
     assert state == league.machines["c1"].dump()
     assert come_back(tmp_path, settings).machine.dump() == state
     assert [era.after for era in read_config_history(tmp_path, settings)] == [0]
+
+
+def test_another_node_ranker_counts_from_its_record_on(tmp_path: Path) -> None:
+    league = busy("c1")
+    old = warden_of(league)
+    state = live(tmp_path, old, league.events)
+    new = msgspec.structs.replace(old, node_ranker="spread")
+    assert come_back(tmp_path, new).machine.dump() == state
+    entries = read_config_history(tmp_path, new)
+    assert [(entry.after, entry.settings) for entry in entries] == [(0, old), (len(league.events), new)]
+
+
+def test_a_record_from_before_there_were_node_rankers_means_the_first(tmp_path: Path) -> None:
+    settings = WardenSettings(WardenConfig("c1", (), ("b1",)))
+    write_config_history(tmp_path, [ConfigEntry(0, settings)])
+    record = tmp_path / CONFIG_HISTORY_FILE
+    (entry,) = msgspec.json.decode(record.read_bytes())
+    assert entry["settings"].pop("node_ranker") == "first"
+    record.write_bytes(msgspec.json.encode([entry]))
+    assert read_config_history(tmp_path, settings) == [ConfigEntry(0, settings)]
+
+
+def test_the_league_file_names_the_node_ranker_of_every_warden() -> None:
+    data = {"brokers": [{"name": "b1"}], "clusters": [{"name": "c1", "nodes": [{}]}]}
+    league = league_from_data({**data, "policy": {"node_ranker": "best-fit"}})
+    usual = league_from_data(data)
+    assert isinstance(league, LeagueConfig)
+    assert isinstance(usual, LeagueConfig)
+    assert member_settings(league, "c1") == WardenSettings(league.warden_config("c1"), "best-fit")
+    assert member_settings(usual, "c1") == WardenSettings(usual.warden_config("c1"), "first")
 
 
 def test_a_warden_whose_cluster_grew_keeps_what_it_has_and_replays_the_same_again(tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ def test_what_is_stored_reads_back_the_same(tmp_path: Path) -> None:
         ('brokers: [{name: x, address: "h:99999"}]', "brokers[0].address", "host:port"),
         ("brokers: [{name: north}]", "", "two members are called 'north'"),
         ("policy: {order: best}", "policy.order", "one of"),
+        ("policy: {node_ranker: random}", "policy.node_ranker", "one of"),
         ("timings: {beats: 1s}", "timings.beats", "beat"),
         ("timings: {beat: fast}", "timings.beat", "time"),
         ("clusters: [{name: c, nodes: []}]", "clusters[0].nodes", "1 to"),

@@ -24,7 +24,7 @@ class Told:
     """Answers of members; one without an answer is away."""
 
     def __init__(self, **answers: FileStanding) -> None:
-        self.known: LeagueConfig = parse(TEXT.encode(), "the file")
+        self.newest: LeagueConfig = parse(TEXT.encode(), "the file")
         self.answers = answers
         self.standing = FileStanding(0, "", running=1)
 

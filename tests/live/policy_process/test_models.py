@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hanse.live.policy_process.edge_model import EdgeModel
+from hanse.learning.edge.network.advisor import EdgeModel
 from hanse.live.policy_process.models import MODELS, AdviceModel, load_model
 from hanse.live.policy_process.process import FRAME_HEADER, decode_answer, encode_frame, serve
 from hanse.model.advice import Advice, AdviceRequest

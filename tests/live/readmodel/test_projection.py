@@ -19,8 +19,8 @@ from hanse.live.readmodel.schema import dump_content
 from hanse.model.decision import DecisionKind
 from hanse.model.effects import SendMessage
 from hanse.model.ids import SECOND, JobId, job_text
-from hanse.model.job import Affinity
-from hanse.model.messages import Claim, Outcome, TaskUpdates
+from hanse.model.job import Affinity, OnLoss
+from hanse.model.messages import Claim, Outcome, ResourceUsage, TaskUpdates
 from tests.core.wired import job, node, tasks
 from tests.live.readmodel.histories import EPOCH, Past, Step, Told, disagreements, outcomes, trial
 
@@ -86,6 +86,28 @@ def test_ends_keep_their_code_and_place(league: Told) -> None:
     assert (row.state, row.outcome, row.code, row.cluster, row.node) == ("failed", "failed", 3, "c1", 0)
     assert row.attempt == 1
     assert task(league, number, 0).outcome == ""
+
+
+@pytest.mark.parametrize("usage", [None, ResourceUsage(1, 2, 3)], ids=["unmeasured", "measured"])
+def test_a_lost_attempt_has_no_exit_code(league: Told, usage: ResourceUsage | None) -> None:
+    """Nobody knows it: a 0 would say that the program succeeded."""
+    number = league.submit(job(tasks(1), on_loss=OnLoss.FAIL))
+    ((task_number, attempt),) = league.live
+    league.exit(task_number, attempt, Outcome.LOST, usage=usage)
+    league.run(SECOND)
+    row = task(league, number)
+    assert (row.state, row.outcome, row.code, row.usage) == ("failed", "lost", None, usage)
+    (end,) = league.ask().task_summary(number).ends
+    assert (end.outcome, end.code) == ("lost", None)
+
+
+def test_an_attempt_that_never_ran_has_no_exit_code(league: Told) -> None:
+    number = league.submit(job(tasks(1)))
+    league.stubborn = True
+    league.cancel(number)
+    league.end(number, outcome=Outcome.UNSTARTED)
+    row = task(league, number)
+    assert (row.state, row.outcome, row.code) == ("cancelled", "unstarted", None)
 
 
 def test_a_retried_task_shows_its_attempts(league: Told) -> None:

@@ -16,8 +16,8 @@ from hanse.live.rpc.validation_context import (
 from hanse.model.effects import Effect
 from hanse.model.events import Event, MessageReceived
 from hanse.model.messages import Envelope
-from hanse.policy.interface import ClusterRanker, Placer, QueueOrder, Sizer
-from hanse.registry import make_policies
+from hanse.policy.interface import ClusterRanker, NodeRanker, Placer, QueueOrder, Sizer
+from hanse.registry import NODE_RANKERS, make_policies
 from hanse.security.identity import Role
 from hanse.sim.league import LeagueFactories, PolicyNames
 from tests.live.rpc.nonsense import as_frame_of, tasks_of
@@ -70,8 +70,8 @@ class VettedBroker(Broker):
 class VettedWarden(Warden):
     """A warden behind the checks."""
 
-    def __init__(self, config: WardenConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: WardenConfig, node_ranker: NodeRanker) -> None:
+        super().__init__(config, node_ranker)
         self.limits = warden_validation_context(config)
 
     def handle(self, event: Event) -> list[Effect]:
@@ -98,5 +98,9 @@ def make_broker(config: BrokerConfig, policies: PolicyNames) -> Broker:
     )
 
 
+def make_warden(config: WardenConfig, policies: PolicyNames) -> Warden:
+    return VettedWarden(config, NODE_RANKERS.get(policies.node_ranker)())
+
+
 def vetted_factories() -> LeagueFactories:
-    return LeagueFactories(broker=make_broker, warden=VettedWarden, runner=VettedRunner)
+    return LeagueFactories(broker=make_broker, warden=make_warden, runner=VettedRunner)

@@ -192,7 +192,7 @@ def test_a_dialler_says_nothing_to_the_wrong_one(league: PaperLeague) -> None:
         await broker.counters.reach("refused_peer", 2)
         assert broker.counters["sent"] == impostor.counters["received"] == 0
         assert broker.counters["unreachable"] >= 2
-        assert any("warden c2 of local is there" in words for words in broker.wire.refusals)
+        assert any("found warden c2 of local" in words for words in broker.wire.refusals)
         await broker.stop()
         await impostor.stop()
 

@@ -73,6 +73,7 @@ from hanse.model.messages import (
     TaskUpdates,
 )
 from hanse.model.resources import Resources
+from hanse.policy.node_rankers import FirstNodeRanker
 from hanse.security.credentials import Credentials
 from hanse.security.identity import Identity, Role
 from tests.live.telemetry.scraped import samples_of, total
@@ -419,7 +420,10 @@ def test_a_warden_shows_what_it_gave_and_how_fast_tasks_start(tmp_path: Path) ->
     entry = ClusterEntry("north", Address(), Address(), (node,))
     journal, _ = Journal.open(tmp_path / "journal")
     watch = WardenMetrics(
-        Daemon(tmp_path, Role.WARDEN), Warden(WardenConfig("north", (node,), ("b1",))), entry, journal
+        Daemon(tmp_path, Role.WARDEN),
+        Warden(WardenConfig("north", (node,), ("b1",)), FirstNodeRanker()),
+        entry,
+        journal,
     )
     tasks = [task_id(job_id(1, 1), index) for index in range(3)]
     orders = RunnerOrders(

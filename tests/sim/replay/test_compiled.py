@@ -20,7 +20,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from hanse.cli.commands.replay import main
-from hanse.core.broker import broker, demand_publisher, end_acks, placement
+from hanse.core.broker import demand_publisher, end_acks, placement, warden_messages
 from hanse.core.config import Timings
 from hanse.core.messaging import link
 from hanse.core.warden import attempts, demand_table, grants
@@ -131,8 +131,8 @@ LIMITS: dict[str, tuple[tuple[ModuleType, ...], list[int]]] = {
     "ENDS_PER_MESSAGE_MAX": ((attempts,), [1, 3, 2_000]),
     "GRANTS_MAX": ((grants,), [1, 2, 1_024]),
     "SLOTS_MAX": ((grants,), [1, 3, 65_536]),
-    "BORROW_ROOM": ((placement,), [0, 1, 2, 5]),
-    "WARY_TIME": ((broker,), [0, 1_000, 1_000_000_000]),
+    "BORROW_FACTOR": ((placement,), [0, 1, 2, 5]),
+    "WARY_TIME": ((warden_messages,), [0, 1_000, 1_000_000_000]),
 }
 """Limits of the machines, where they are looked up, and values that make them bite in a small league."""
 
@@ -247,8 +247,8 @@ def test_a_job_wider_than_many_messages_is_the_same() -> None:
 
 
 def test_a_warden_that_keeps_as_many_attempts_as_it_can_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    def narrow(settings: ReplaySettings, faults: bool = False, starts: bool = True) -> ReplayLeague:
-        league = make_league(settings, faults, starts)
+    def narrow(settings: ReplaySettings, reports_starts: bool = True) -> ReplayLeague:
+        league = make_league(settings, reports_starts=reports_starts)
         wardens = tuple(msgspec.structs.replace(warden, runs_max=6) for warden in league.wardens)
         return msgspec.structs.replace(league, wardens=wardens)
 
@@ -324,6 +324,11 @@ def test_what_does_not_fit_is_left_to_the_machines(tmp_path: Path) -> None:
     assert "faults" in compiled_module.find_objection(
         fits, msgspec.structs.replace(settings, faults=str(tmp_path))
     )
+    packed = msgspec.structs.replace(settings, node_ranker="best-fit")
+    assert "node ranker best-fit" in compiled_module.find_objection(fits, packed)
+    assert "no node ranker 'worst'" in compiled_module.find_objection(
+        fits, msgspec.structs.replace(settings, node_ranker="worst")
+    )
     assert "too few" in compiled_module.find_objection(fits, msgspec.structs.replace(settings, brokers=3))
     wide = msgspec.structs.replace(settings, nodes=9_000)
     assert "nodes in a cluster" in compiled_module.find_objection(fits, wide)
@@ -360,20 +365,11 @@ def test_a_library_of_other_sources_is_refused(tmp_path: Path) -> None:
     assert "does not load" in open_library(elsewhere, "_plain", CDLL)[1]
 
 
-def test_the_build_knows_all_sources() -> None:
-    text = (Path(__file__).parents[3] / "setup.py").read_text(encoding="utf-8")
-    names = source_names(FOLDER)
-    quoted = [f'"{name}"' for name in names]
-    assert all(name in text for name in quoted)
-    places = [text.index(name) for name in quoted]
-    assert places == sorted(places)
-
-
 UNDER_WATCH = """
 import sys
-from hanse.sim.replay.hanse_policy import hanse
-from hanse.sim.replay.compiled.outcome_diff import difference
-from hanse.sim.replay.records import Settings, Workload
+from hanse.sim.replay.hanse_policy import run_hanse
+from hanse.sim.replay.compiled.outcome_diff import describe_difference
+from hanse.sim.replay.records import ReplaySettings, ReplayWorkload
 for starts in (False, True):
     if starts:
         from hanse.sim.replay import hanse_policy as machines
@@ -381,13 +377,14 @@ for starts in (False, True):
     tasks = [1 + job % 17 for job in range(60)]
     offset = [sum(tasks[:job]) for job in range(61)]
     duration = [(task * 7919) % 3_000_000 for task in range(offset[-1])]
-    workload = Workload("w", [job * 40_000 for job in range(60)], offset, duration, [1_500_000] * 60,
+    workload = ReplayWorkload("w", [job * 40_000 for job in range(60)], offset, duration, [1_500_000] * 60,
                         [job % 5 for job in range(60)])
     for order in ("fewest-remaining", "priority"):
-        outcomes = [hanse(workload, Settings(nodes=30, clusters=3, brokers=3, order=order, engine=engine,
-                    reserve_percent=10.0, short_cutoff_us=1_000_000)) for engine in ("machines", "compiled")]
-        assert difference(*outcomes) == "", difference(*outcomes)
-        hanse(workload, Settings(nodes=30, clusters=3, brokers=3), lambda _: False)
+        outcomes = [run_hanse(workload, ReplaySettings(nodes=30, clusters=3, brokers=3, order=order,
+                    engine=engine, reserve_percent=10.0, short_cutoff_us=1_000_000))
+                    for engine in ("machines", "compiled")]
+        assert describe_difference(*outcomes) == "", describe_difference(*outcomes)
+        run_hanse(workload, ReplaySettings(nodes=30, clusters=3, brokers=3), lambda _: False)
 print("clean")
 """
 

@@ -22,7 +22,8 @@ from hanse.cli.commands.trace import FileRefusedError, open_journals
 from hanse.cli.common_options import TextParam
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
-from hanse.registry import QUEUE_ORDERS
+from hanse.policy.node_rankers import FirstNodeRanker
+from hanse.registry import NODE_RANKERS, QUEUE_ORDERS, Registry
 from hanse.sim.replay import report as reports
 from hanse.sim.replay.confidence_intervals import mean_with_interval
 from hanse.sim.replay.execution import REPEATS_MAX, ReplayRun, run_policies, summarise, write_json
@@ -55,19 +56,21 @@ LOAD_MIN: Final = 1e-6
 """Least offered load of a sweep."""
 
 
-class QueueOrderName(TextParam):
-    """Name of a queue order: of our own or of an installed package, which is found when it is needed."""
+class PolicyName(TextParam):
+    """Name of a policy: of our own or of an installed package, which is found when it is needed."""
 
-    name = "order"
+    def __init__(self, name: str, registry: Registry[Any]) -> None:
+        self.name = name
+        self._registry = registry
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         """Return all names, as for a ``click.Choice``."""
         del param, ctx
-        return f"[{'|'.join(QUEUE_ORDERS.names())}]"
+        return f"[{'|'.join(self._registry.names())}]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the name, or refuse it with the known ones."""
-        problem = QUEUE_ORDERS.find_problem(str(value))
+        problem = self._registry.find_problem(str(value))
         return self.fail(problem, param, ctx) if problem else str(value)
 
     def shell_complete(
@@ -75,7 +78,7 @@ class QueueOrderName(TextParam):
     ) -> list[CompletionItem]:
         """Offer the names."""
         del ctx, param
-        return [CompletionItem(name) for name in QUEUE_ORDERS.names() if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in self._registry.names() if name.startswith(incomplete)]
 
 
 _SHARED_OPTIONS: Final = (
@@ -83,8 +86,8 @@ _SHARED_OPTIONS: Final = (
     click.option("--nodes", type=click.IntRange(1), required=True, help="Nodes, one task each."),
     click.option("--clusters", type=click.IntRange(1), default=10, show_default=True, help="Clusters."),
     click.option("--policy", "names", default="central", show_default=True, help="Policies, commas between."),
-    click.option("--order", type=QueueOrderName(), default="fewest-remaining", show_default=True,
-                 help="Queue order, for policies that have a choice."),
+    click.option("--order", type=PolicyName("order", QUEUE_ORDERS), default="fewest-remaining",
+                 show_default=True, help="Queue order, for policies that have a choice."),
     click.option("--delay-ms", type=click.FloatRange(0), default=0.5, show_default=True,
                  help="One-way delay of a message."),
     click.option("--short-cutoff", type=click.FloatRange(0), default=90.5811, show_default=True,
@@ -108,6 +111,8 @@ _SHARED_OPTIONS: Final = (
                  help="GiB of a node (GPU jobs); 0: not counted."),
     click.option("--node-list", type=click.Path(dir_okay=False, path_type=Path),
                  help="Machines, for the placement of pods (fgd and its peers)."),
+    click.option("--node-ranker", type=PolicyName("ranker", NODE_RANKERS), default=FirstNodeRanker.name,
+                 show_default=True, help="Choice of nodes at the wardens (hanse)."),
     click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True,
                  help="Engine of hanse: its compiled twin or the Python machines; equal results."),
 )  # fmt: skip
@@ -167,6 +172,7 @@ def _settings(options: dict[str, Any], brokers: int, seed: int) -> ReplaySetting
         node_cpus=options["node_cpus"],
         node_memory_gib=options["node_memory"],
         node_list=str(options["node_list"] or ""),
+        node_ranker=options["node_ranker"],
         engine=options["engine"],
         faults=str(options.get("faults") or ""),
     )

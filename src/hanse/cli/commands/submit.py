@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import click
 
-from hanse.cli.common_options import JOB, league_client, league_options, print_json, seconds_option
+from hanse.cli.common_options import league_client, league_options, print_json, seconds_option
+from hanse.cli.job_options import job_options
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
 
@@ -31,49 +32,13 @@ class SplitCommand(click.Command):
 
 
 _OPTIONS: Final = (
-    click.option("-n", "--count", type=int, metavar="N",
-                 help="Number of tasks; each finds its index in $HANSE_TASK."),
-    click.option("--name", help="Name of the job.  [default: that of the program]"),
-    click.option("--cpus", metavar="N", help="CPUs of a task: 2, 0.5, 500m, or 2..16 for elastic work."),
-    click.option("--mem", "--memory", "memory", metavar="SIZE",
-                 help="Memory of a task, such as 512MB or 4GiB.  [default: none is reserved; it is "
-                 "ended beyond its share of the node's]"),
-    click.option("--gpus", metavar="N", help="GPUs of a task, or a range such as 1..8."),
-    click.option("--resource", "resources", multiple=True, metavar="NAME=N",
-                 help="Another resource of a task."),
-    click.option("--where", metavar="COND",
-                 help="""Condition on nodes: 'arch == "arm64" and zone in ("a","b")'."""),
-    click.option("--cluster", "allow", multiple=True, metavar="NAME", help="Run in these clusters only."),
-    click.option("--not-cluster", "deny", multiple=True, metavar="NAME", help="Never run in these clusters."),
-    click.option("--prefer", multiple=True, metavar="NAME", help="Clusters that hold its data, best first."),
-    click.option("--priority", type=int, metavar="N", help="-1000 to 1000; higher is more urgent."),
-    click.option("--class", "class", type=click.Choice(["batch", "latency"]), help="Time class of the job."),
-    click.option("--deadline", metavar="TIME", help="Cancel it if it has not ended by then, such as 2h."),
-    click.option("--duration", metavar="TIME", help="Estimated run time of a task."),
-    click.option("--retries", type=int, metavar="N", help="Retries of a task that fails."),
-    click.option("--gang", is_flag=True, help="Start all tasks together, in one cluster, or none."),
-    click.option("--preemptible", is_flag=True, help="More urgent jobs may stop it; it starts again later."),
-    click.option("--grace", metavar="TIME", help="Time from the signal to save its work to its end."),
-    click.option("--unreachable", type=click.Choice(["move", "wait"]),
-                 help="Reaction to an unreachable cluster."),
-    click.option("--on-loss", type=click.Choice(["retry", "fail"]),
-                 help="Reaction to a lost task that may have started."),
-    click.option("--after", multiple=True, type=JOB, metavar="JOB",
-                 help="Start when this job has succeeded."),
-    click.option("--label", "labels", multiple=True, metavar="WORD", help="Label for nearness rules."),
-    click.option("--tenant", metavar="NAME", help="Tenant of the job.  [default: $HANSE_TENANT]"),
-    click.option("--env", multiple=True, metavar="NAME[=VALUE]",
-                 help="A variable of its environment; without a value, that of this shell."),
-    click.option("--workdir", metavar="DIR", help="Working directory on the node."),
-    click.option("--trace", metavar="TRACEPARENT",
-                 help="The W3C trace that it belongs to.  [default: $TRACEPARENT]"),
-    click.option("--client-id", metavar="ID", help="The same id twice gives the same job."),
+    *job_options(),
     click.option("--dry-run", is_flag=True, help="Only check the job, and print it with --json."),
     click.option("-q", "--quiet", is_flag=True, help="Print nothing but the ids."),
     click.option("--wait", is_flag=True, help="Wait until it ends; the exit status tells how."),
     click.option("-f", "--follow", is_flag=True, help="Show its output until it ends; then as --wait."),
     seconds_option("--timeout", "With --wait: at most this long (status 124)."),
-)  # fmt: skip
+)
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:
@@ -235,7 +200,7 @@ def _wait_for_end(client: Any, jobs: list[str], given: dict[str, Any], as_json: 
 
     if given["follow"]:
         for job in jobs:
-            follow(client.doors, job, None, WantedOutput())
+            follow(client.endpoints, job, None, WantedOutput())
     rows = wait_for_jobs(client, jobs, given["timeout"])
     if as_json:
         print_json({"jobs": rows})

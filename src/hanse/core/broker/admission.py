@@ -22,6 +22,7 @@ class Admission:
         self, context: BrokerContext, lifecycle: JobLifecycle, replication: ShardReplication
     ) -> None:
         self.context = context
+        self.shards = context.owned_shards
         self.lifecycle = lifecycle
         self.replication = replication
         self.serial = 0
@@ -46,7 +47,7 @@ class Admission:
             return
         job = job_id(self.context.config.number, self.serial)
         self.serial += 1
-        record = new_record(job, spec, self.replication.base_shard, event.at)
+        record = new_record(job, spec, self.shards.base_shard, event.at)
         record.client, record.request = event.client, event.request
         self.lifecycle.add_job(record)
         self.replication.accept_job(record)
@@ -61,7 +62,7 @@ class Admission:
             or self.lifecycle.tasks + spec.tasks > self.context.config.tasks_max
         ):
             return "this broker is full. Wait for jobs to end, or submit to another broker"
-        standby = self.replication.state.owned[self.replication.base_shard].standby
+        standby = self.shards.state.owned[self.shards.base_shard].standby
         if standby and self.context.links.link(standby).is_crowded:
             self.context.mark("broker.heir_behind")
             return f"this broker cannot reach its standby {standby}. Wait, or submit to another broker"
@@ -70,8 +71,8 @@ class Admission:
             if (
                 is_own
                 and job not in self.context.jobs
-                and job not in self.lifecycle.ended_jobs
-                and not self.replication.state.transferred
+                and job not in self.lifecycle.dependencies.ended_jobs
+                and not self.shards.state.transferred
             ):
                 return f"after: there is no job {job_text(job)}"
         return self._find_impossibility(spec)
@@ -102,10 +103,10 @@ class Admission:
         context = self.context
         record = context.jobs.get(event.job)
         if record is None:
-            if event.job in self.lifecycle.ended_jobs:
+            if event.job in self.lifecycle.dependencies.ended_jobs:
                 context.effects.append(JobAccepted(event.client, event.request, event.job))
             else:
-                new_owner = next(iter(self.replication.state.transferred.values()), "")
+                new_owner = next(iter(self.shards.state.transferred.values()), "")
                 where = f"; it may be with {new_owner}" if new_owner else ""
                 context.effects.append(
                     RequestRejected(
@@ -116,4 +117,4 @@ class Admission:
         context.effects.append(JobAccepted(event.client, event.request, event.job))
         if not record.cancelled:
             self.lifecycle.cancel(record, f"asked for by {event.client}")
-            self.replication.on_job_cancelled(record)
+            self.replication.end_log.add_cancellation(record)

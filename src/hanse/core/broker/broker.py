@@ -1,8 +1,7 @@
 """Broker: accepts jobs, keeps a view of every cluster, and proposes placements; wardens decide.
 
-``Broker`` passes events to its parts, which share a ``BrokerContext``: ``queue``, ``cluster_view``,
-``placement``, ``job_lifecycle``, ``membership`` and ``failover.replication`` of ``core.broker``. The README
-of this folder is the theory of operation.
+``Broker`` passes events to its parts, which share a ``BrokerContext`` and get each other at construction. The
+README of this folder is the theory of operation.
 """
 
 # ruff: noqa: PLR1730, FURB136  for every event: a call of min() costs more than the comparisons
@@ -12,18 +11,20 @@ from typing import Any
 
 from hanse.core.broker.admission import Admission
 from hanse.core.broker.cluster_eligibility import ClusterEligibility
-from hanse.core.broker.cluster_view import WARY_TIME, ClusterView, ViewState
+from hanse.core.broker.cluster_view import ViewState
 from hanse.core.broker.context import BrokerContext
+from hanse.core.broker.failover.end_log import EndLog
 from hanse.core.broker.failover.redirects import find_answering_broker
 from hanse.core.broker.failover.replication import ShardReplication
-from hanse.core.broker.failover.standby import StandbyShards, upgrade_standby_shards
+from hanse.core.broker.failover.standby import StandbyShards
+from hanse.core.broker.failover.takeover import ShardTakeover
+from hanse.core.broker.grant_binding import GrantBinding
 from hanse.core.broker.job_lifecycle import JobLifecycle
-from hanse.core.broker.job_table import CANCELLED, CLAIMED, FAILED, PLACED, SUCCEEDED
 from hanse.core.broker.placement import BrokerPlacement
 from hanse.core.broker.state import BrokerState, decode_state, encode_state
+from hanse.core.broker.warden_messages import WardenMessages
 from hanse.core.config import BrokerConfig
 from hanse.core.messaging.link import NEVER
-from hanse.core.warden.runner_sessions import lease_span
 from hanse.model.duration_stats import DurationStatsUpdate
 from hanse.model.effects import Effect, WakeAt
 from hanse.model.events import (
@@ -35,25 +36,12 @@ from hanse.model.events import (
     MessageReceived,
     Tick,
 )
-from hanse.model.ids import JobId, TaskId, index_of, job_of, job_text
+from hanse.model.ids import JobId, job_text
 from hanse.model.messages import (
-    ClaimReply,
-    ClusterDelta,
-    ClusterSnapshot,
-    Delta,
     Gossip,
-    HeartbeatReply,
-    JobEnded,
     OwnershipReply,
     OwnershipTransferred,
-    RefusalReason,
-    RefusedTask,
-    ReplicateJobs,
-    ReplicaUpdate,
     RequestSnapshot,
-    TaskUpdates,
-    WardenHeartbeat,
-    WatchJobs,
 )
 from hanse.model.resources import Vector
 from hanse.policy.interface import ClusterRanker, Placer, QueueOrder, Sizer
@@ -69,16 +57,19 @@ class Broker:
         self.name = config.name
         self._context = BrokerContext(config, order, placer, rank, sizer)
         self.marks, self.links = self._context.marks, self._context.links
+        self._owned_shards = self._context.owned_shards
         self._placement = BrokerPlacement(self._context)
-        self._lifecycle = JobLifecycle(self._context, self._placement)
+        self._standby = StandbyShards(self._context)
+        end_log = EndLog(self._context)
+        self._lifecycle = JobLifecycle(self._context, self._placement, self._standby, end_log)
         self._withdrawal = self._lifecycle.withdrawal
-        self._replication = ShardReplication(self._context, self._lifecycle)
-        self._standby = StandbyShards(self._context, self._replication.take_over)
+        self._grants = GrantBinding(self._context, self._placement, self._withdrawal)
+        self._replication = ShardReplication(self._context, self._lifecycle, end_log, self._standby)
+        self._takeover = ShardTakeover(self._context, self._lifecycle, self._replication, self._standby)
+        self._warden_messages = WardenMessages(
+            self._context, self._placement, self._grants, self._lifecycle, self._replication, self._standby
+        )
         self._admission = Admission(self._context, self._lifecycle, self._replication)
-        timings, grace = config.timings, config.timings.lease_grace
-        spans = lease_span(timings.cluster_lease, grace), lease_span(timings.runner_lease, grace)
-        self._give_up_after = sum(spans)
-        """Time without a heartbeat from a cluster after which all its movable attempts have ended."""
         self._advice = self._placement.sizing.advice
         self._eligibility = ClusterEligibility(self._context, self._lifecycle)
         self.epoch = 0
@@ -110,9 +101,9 @@ class Broker:
         if now >= self._due:
             self._tick(now)
             idle = False
-        placement, replication = self._placement, self._replication
+        placement = self._placement
         if (
-            replication.needs_release
+            self._owned_shards.needs_release
             or placement.touched_lines
             or self._withdrawal.cancels
             or self._advice.is_ready
@@ -126,7 +117,7 @@ class Broker:
 
     def _flush(self) -> None:
         """Send everything that this step made worth sending."""
-        if self._replication.needs_release:
+        if self._owned_shards.needs_release:
             self._replication.release_safe()  # so that jobs admitted now are claimed now
         if self._placement.touched_lines or self._force_flush:  # claims and releases touch their lines
             self._placement.flush(self._force_flush)
@@ -166,20 +157,14 @@ class Broker:
 
     def _handlers_by_type(self) -> dict[type, Callable[[str, Any], None]]:
         return {
-            TaskUpdates: self._on_task_updates,
-            ClaimReply: self._on_claim_reply,
-            WardenHeartbeat: self._on_warden_heartbeat,
-            ClusterDelta: self._on_cluster_delta,
-            ClusterSnapshot: self._on_cluster_snapshot,
+            **self._warden_messages.handlers(),
             OwnershipReply: self._on_ownership_reply,
             Gossip: self._on_gossip,
-            ReplicateJobs: self._on_replicate_jobs,
-            ReplicaUpdate: self._standby.on_replica_update,
             OwnershipTransferred: self._on_ownership_transferred,
-            WatchJobs: self._on_watch_jobs,
-            JobEnded: self._lifecycle.on_job_ended,
-            **self._replication.teardown.handlers(self._standby),
-            **self._replication.duplicates.handlers(self._standby),
+            **self._lifecycle.dependencies.handlers(),
+            **self._standby.handlers(),
+            **self._replication.teardown.handlers(),
+            **self._replication.duplicates.handlers(),
             DurationStatsUpdate: self._placement.on_duration_stats_update,
         }
 
@@ -188,141 +173,30 @@ class Broker:
         if self._eligibility.not_open_yet:
             self._eligibility.open_known()
 
-    def _on_watch_jobs(self, source: str, body: WatchJobs) -> None:
-        self._lifecycle.on_watch_jobs(source, body, self._is_elsewhere)
-
-    def _on_cluster_delta(self, source: str, body: ClusterDelta) -> None:
-        self._apply_delta(self._context.view_by_name[source], body.delta)
-
-    def _on_cluster_snapshot(self, source: str, snapshot: ClusterSnapshot) -> None:
-        view = self._context.view_by_name[source]
-        if view.is_open:
-            view.state.seen_at = self._context.now
-            view.apply_snapshot(snapshot)
-            self._placement.place_all()
-
     def _on_ownership_reply(self, source: str, body: OwnershipReply) -> None:
-        (self._standby if body.takeover_id else self._replication).on_ownership_reply(source, body)
-
-    def _on_replicate_jobs(self, source: str, body: ReplicateJobs) -> None:
-        if body.shard not in self._replication.state.owned:  # else taken over: its former owner is told so
-            self._standby.on_replicate_jobs(source, body)
-
-    def _is_elsewhere(self, job: JobId) -> bool:
-        """True if another broker must answer for a job: it is kept here for a peer, or a peer has taken it
-        over."""
-        return job in self._replication.state.transferred_jobs or self._standby.has_job(job)
+        (self._takeover if body.takeover_id else self._replication).on_ownership_reply(source, body)
 
     def _on_ownership_transferred(self, source: str, body: OwnershipTransferred) -> None:
-        self._replication.on_ownership_transferred(source, body)
+        self._takeover.on_ownership_transferred(source, body)
         self._force_flush = True
-
-    # --- wardens -------------------------------------------------------------------------------------------
-
-    def _on_claim_reply(self, source: str, reply: ClaimReply) -> None:
-        context = self._context
-        view = context.view_by_name[source]
-        batches = view.resolve_claim(reply.number)
-        if reply.delta is not None:
-            self._apply_delta(view, reply.delta, place=False)
-        for batch in batches:
-            record = context.jobs.get(batch.job)
-            if record is None:
-                continue
-            state, attempts = record.state, record.attempt
-            for index, attempt in zip(batch.tasks, batch.attempts, strict=True):
-                if state[index] == CLAIMED and attempts[index] == attempt:
-                    state[index] = PLACED
-            self._placement.expect_start(view.index, batch)
-        if reply.refused:
-            self._requeue_refused(view, reply.refused)
-        elif self._placement.spare_offers:
-            self._placement.use_spare_offers(view.index)
-
-    def _requeue_refused(self, view: ClusterView, refused: tuple[RefusedTask, ...]) -> None:
-        """Queue refused tasks again. Room that was granted meanwhile is used first. For the rest the broker
-        registers demand: a new claim at such a moment would be refused again."""
-        context = self._context
-        view.state.wary_until = context.now + WARY_TIME
-        for entry in refused:
-            if entry.reason in (RefusalReason.STALE_ROUND, RefusalReason.FENCED):
-                view.state.closed_until = context.now + context.timings.beat
-            context.mark(f"broker.refused_{entry.reason}")
-            self._lifecycle.on_attempt_refused(entry.task, entry.attempt, entry.reason)
-        self._placement.use_spare_offers(view.index)
-        for number in {self._line_of(entry.task): None for entry in refused}:
-            if number >= 0:
-                for each in context.views:
-                    each.state.exhausted[number] = True
-                self._placement.place_line(number)  # this records that it waits
-
-    def _line_of(self, task: TaskId) -> int:
-        """Return the line of a task's group, or -1."""
-        record = self._context.jobs.get(job_of(task))
-        return -1 if record is None else record.lines[record.group_of(index_of(task))]
-
-    def _on_task_updates(self, source: str, updates: TaskUpdates) -> None:
-        if updates.started:
-            self._lifecycle.on_attempts_started(updates.started)
-        if updates.ended:
-            self._replication.on_attempts_ended(source, self._standby.filter_ends(source, updates.ended))
-        if updates.offers:  # after the ends, which may have changed the order
-            self._placement.on_offers(self._context.view_by_name[source].index, updates.offers)
-
-    def _apply_delta(self, view: ClusterView, delta: Delta, place: bool = True) -> None:
-        context = self._context
-        view.state.seen_at = context.now
-        if not view.apply_delta(delta):
-            context.mark("broker.view_gap")
-            context.links.send_soft(context.effects, view.name, RequestSnapshot(view.cluster))
-        elif place and not view.state.exhausted:
-            self._placement.place_all()
-
-    def _on_warden_heartbeat(self, source: str, beat: WardenHeartbeat) -> None:
-        context = self._context
-        view = context.view_by_name[source]
-        view_state = view.state
-        reopened = view_state.given_up
-        if beat.sent_at > view_state.echo:
-            view_state.echo = beat.sent_at
-        elif not reopened:
-            return  # a newer heartbeat came first
-        view_state.renewed_at, view_state.drains = context.now, beat.drains
-        if reopened:
-            view_state.given_up = False
-        for shard, number in beat.rounds:
-            if number > view_state.rounds.get(shard, 0):
-                view_state.rounds[shard] = number
-                reopened = self._replication.teardown.has_grown = True
-        renewed = view.find_renewable(self._replication.shard_ids, beat.rounds)
-        context.links.send_soft(context.effects, source, HeartbeatReply(beat.sent_at, renewed))
-        gap = view_state.snapshot is None or beat.epoch != view_state.snapshot.epoch
-        late = gap or (
-            beat.version > view_state.version and context.now - view_state.seen_at > context.timings.beat
-        )
-        if (view.is_rewound(beat.epoch, beat.version) or late) and view.is_open:
-            context.links.send_soft(context.effects, source, RequestSnapshot(view.cluster))
-        if reopened:
-            view_state.exhausted.clear()
-            self._placement.place_all()
 
     # --- time ----------------------------------------------------------------------------------------------
 
     def _tick(self, now: int) -> None:
         context = self._context
-        placement, lifecycle = self._placement, self._lifecycle
+        lifecycle, grants = self._lifecycle, self._grants
         if now >= self._beat_at:
             self._beat(now)
-        expected, deadlines = placement.expected_starts, lifecycle.deadlines
+        expected, deadlines = self._withdrawal.expected_starts, lifecycle.deadlines
         if (expected and now >= expected[0].due) or (deadlines and now >= deadlines[0][0]):
             lifecycle.tick()
         if now >= lifecycle.large_cancellations.due:
             lifecycle.large_cancellations.step(now)
-        if placement.offers and now >= placement.offers[0][2]:
-            placement.bind_offers()
-        if placement.spare_offers and now >= placement.spare_offers[0][2]:
-            placement.use_spare_offers()
-        if now >= self._replication.state.progress_at:
+        if grants.offers and now >= grants.offers[0][2]:
+            grants.bind_offers()
+        if grants.spare_offers and now >= grants.spare_offers[0][2]:
+            grants.use_spare_offers()
+        if now >= self._owned_shards.state.progress_at:
             self._replication.tick()
         if now >= context.end_acks.state.due:
             context.end_acks.tick(context.effects, now)
@@ -332,21 +206,18 @@ class Broker:
     def _beat(self, now: int) -> None:
         context = self._context
         self._beat_at = now + context.timings.beat
+        context.membership.told_version = self._replication.find_tellable_version()
         peers, gossip = context.membership.next_gossip(context.seed)
         for peer in peers:
             context.links.send_soft(context.effects, peer, gossip)
         context.membership.suspect_silent(now)
         self._placement.sizing.send_updates()
         self._replication.review()
-        self._standby.review()
-        before = now - self._give_up_after
-        for view in context.views:
-            view_state = view.state
-            if view_state.renewed_at < before and not view_state.given_up:
-                self._replication.teardown.has_grown = True
-                self._eligibility.give_up(view)
-        if self._lifecycle.unknown_jobs:
-            self._lifecycle.repeat_questions()
+        self._takeover.review()
+        if self._eligibility.give_up_silent(now):
+            self._replication.teardown.has_grown = True
+        if self._lifecycle.dependencies.unknown_jobs:
+            self._lifecycle.dependencies.repeat_questions()
         sizing = self._placement.sizing
         if sizing.waiting:
             self._placement.resize(sizing.find_long_waiting())
@@ -359,22 +230,23 @@ class Broker:
 
     def _schedule_wake(self, now: int) -> None:
         """Ask for a tick at the next due time, unless an earlier one will come anyway."""
-        context, placement, deadlines = self._context, self._placement, self._lifecycle.deadlines
+        context, grants, deadlines = self._context, self._grants, self._lifecycle.deadlines
+        expected = self._withdrawal.expected_starts
         due = self._beat_at if self._beat_at < context.links.due else context.links.due
-        if self._replication.state.progress_at < due:
-            due = self._replication.state.progress_at
-        if placement.expected_starts and placement.expected_starts[0].due < due:
-            due = placement.expected_starts[0].due
+        if self._owned_shards.state.progress_at < due:
+            due = self._owned_shards.state.progress_at
+        if expected and expected[0].due < due:
+            due = expected[0].due
         if context.end_acks.state.due < due:
             due = context.end_acks.state.due
         if self._lifecycle.large_cancellations.due < due:
             due = self._lifecycle.large_cancellations.due
         if deadlines and deadlines[0][0] < due:
             due = deadlines[0][0]
-        if placement.offers and placement.offers[0][2] < due:
-            due = placement.offers[0][2]
-        if placement.spare_offers and placement.spare_offers[0][2] < due:
-            due = placement.spare_offers[0][2]
+        if grants.offers and grants.offers[0][2] < due:
+            due = grants.offers[0][2]
+        if grants.spare_offers and grants.spare_offers[0][2] < due:
+            due = grants.spare_offers[0][2]
         self._due = due
         if due < self._wake_at or now >= self._wake_at:
             self._wake_at = due
@@ -401,16 +273,16 @@ class Broker:
 
     def find_answering_broker(self, job: JobId, asked: Collection[str] = ()) -> str:
         """Return the broker that answers for a job, other than those already ``asked``; see ``redirects``."""
-        state = self._replication.state
+        state = self._owned_shards.state
         return find_answering_broker(job, asked, self._context, self._lifecycle, state, self._standby)
 
     def is_without_standby(self) -> bool:
         """True if some of its jobs have no standby, because no peer can be reached."""
-        return any(not one.standby for one in self._replication.state.owned.values())
+        return any(not one.standby for one in self._owned_shards.state.owned.values())
 
     def count_unreplicated(self) -> int:
         """Count the jobs and messages that would be lost with this broker."""
-        return self._replication.teardown.count_unreplicated()
+        return self._replication.teardown.count_unreplicated() + self._standby.count_takeovers()
 
     def is_alive(self, broker: str) -> bool:
         """True if a peer is not suspected of being dead."""
@@ -418,7 +290,7 @@ class Broker:
 
     def shards(self) -> tuple[list[str], list[str]]:
         """Return the shards that it owns, and those of which it keeps copies."""
-        return list(self._replication.state.owned), list(self._standby.shards)
+        return list(self._owned_shards.state.owned), list(self._standby.shards)
 
     def find_leftovers(self) -> list[str]:
         """List what should not exist when no work is left."""
@@ -428,10 +300,7 @@ class Broker:
         for view in context.views:
             complaints += view.find_leftovers()
         complaints += context.links.find_leftovers() + self._replication.find_leftovers()
-        complaints += [
-            f"takeover of {e} is under way" for e, w in self._standby.shards.items() if w.is_taking_over
-        ]
-        return complaints
+        return complaints + self._standby.find_leftovers()
 
     def check(self) -> None:
         """Assert invariants across the parts."""
@@ -444,9 +313,6 @@ class Broker:
             part.check()
         assert len(context.jobs) <= self.config.jobs_max
         self._lifecycle.check()
-        for record in context.jobs.values():
-            over = sum(map(record.state.count, (SUCCEEDED, FAILED, CANCELLED)))
-            assert record.tasks_left == len(record.state) - over == sum(record.unfinished)
         for view in context.views:
             view.check()
         context.queue.check_counts(context.jobs)
@@ -454,6 +320,7 @@ class Broker:
     def dump(self) -> bytes:
         """Return the whole state."""
         context, placement, lifecycle = self._context, self._placement, self._lifecycle
+        dependencies = lifecycle.dependencies
         state = BrokerState(
             epoch=self.epoch,
             seed=context.seed,
@@ -471,18 +338,18 @@ class Broker:
             views=[view.state for view in context.views],
             published_demand=placement.demand_publisher.published,
             best=placement.demand_publisher.best,
-            offers=placement.offers,
-            spare_offers=placement.spare_offers,
-            expected_starts=placement.expected_starts,
+            offers=self._grants.offers,
+            spare_offers=self._grants.spare_offers,
+            expected_starts=self._withdrawal.expected_starts,
             hold_at=placement.demand_publisher.hold_at,
-            ended_jobs=lifecycle.ended_jobs,  # type: ignore[arg-type]
+            ended_jobs=dependencies.ended_jobs,  # type: ignore[arg-type]
             clients=lifecycle.clients,  # type: ignore[arg-type]
-            watchers=lifecycle.watchers,  # type: ignore[arg-type]
-            unknown=lifecycle.unknown_jobs,  # type: ignore[arg-type]
-            round=lifecycle.round,
+            watchers=dependencies.watchers,  # type: ignore[arg-type]
+            unknown=dependencies.unknown_jobs,  # type: ignore[arg-type]
+            round=dependencies.round,
             deadlines=lifecycle.deadlines,  # type: ignore[arg-type]
             tasks=lifecycle.tasks,
-            owned_shards=self._replication.state,
+            owned_shards=self._owned_shards.state,
             standby_shards=self._standby.shards,
             takeover_count=self._standby.takeover_count,
             end_acks=context.end_acks.state,
@@ -504,20 +371,17 @@ class Broker:
         context.queue.restore(saved.lines, saved.free_lines, context.jobs)
         for view, view_state in zip(context.views, saved.views, strict=False):  # clusters may have joined
             view.restore(view_state)
-        placement.restore(saved.offers, saved.spare_offers, saved.expected_starts)
+        placement.restore()
+        self._grants.offers, self._grants.spare_offers = saved.offers, saved.spare_offers
+        self._withdrawal.expected_starts = saved.expected_starts
         placement.sizing.restore(saved.sizing, context.jobs)
         placement.demand_publisher.restore(saved.published_demand, saved.best, saved.hold_at)
-        lifecycle.ended_jobs, lifecycle.clients = saved.ended_jobs, saved.clients  # type: ignore[assignment]
-        lifecycle.watchers, lifecycle.unknown_jobs = saved.watchers, saved.unknown  # type: ignore[assignment]
-        lifecycle.round, lifecycle.tasks = saved.round, saved.tasks
+        lifecycle.clients, lifecycle.tasks = saved.clients, saved.tasks  # type: ignore[assignment]
         lifecycle.deadlines = saved.deadlines  # type: ignore[assignment]
         lifecycle.large_cancellations.restore(context.jobs, saved.slice_at)
-        lifecycle.awaited_jobs = {job: None for record in context.jobs.values() for job in record.after}
+        lifecycle.dependencies.restore(saved.ended_jobs, saved.watchers, saved.unknown, saved.round)  # type: ignore[arg-type]
         self._replication.restore(saved.owned_shards)
-        self._standby.shards, self._standby.takeover_count = (
-            upgrade_standby_shards(saved.standby_shards),
-            saved.takeover_count,
-        )
+        self._standby.restore(saved.standby_shards, saved.takeover_count)
         context.end_acks.state = saved.end_acks
         context.links.restore(saved.links, saved.post_due)
         self._wake_at, self._due = saved.armed, saved.due

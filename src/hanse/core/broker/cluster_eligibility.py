@@ -15,6 +15,7 @@ from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.job_lifecycle import JobLifecycle
 from hanse.core.broker.job_table import CLAIMED, RUNNING
+from hanse.core.warden.runner_sessions import lease_span
 from hanse.model.job import UnreachablePolicy
 from hanse.model.messages import RequestSnapshot
 
@@ -26,6 +27,10 @@ class ClusterEligibility:
         self.context = context
         self.lifecycle = lifecycle
         config = context.config
+        timings, grace = config.timings, config.timings.lease_grace
+        spans = lease_span(timings.cluster_lease, grace), lease_span(timings.runner_lease, grace)
+        self._give_up_after = sum(spans)
+        """Time without a heartbeat from a cluster after which all its movable attempts have ended."""
         self.not_open_yet: dict[str, int] = {
             name: since
             for name, since in zip(config.clusters, config.clusters_since, strict=False)
@@ -57,8 +62,17 @@ class ClusterEligibility:
                     context.effects, name, RequestSnapshot(context.view_by_name[name].cluster)
                 )
 
-    def give_up(self, view: ClusterView) -> None:
-        """Give up a cluster that was silent for so long that its movable attempts have certainly ended."""
+    def give_up_silent(self, now: int) -> bool:
+        """Give up the clusters that were silent for so long that their movable attempts have certainly ended;
+        return whether there were any."""
+        before, any_silent = now - self._give_up_after, False
+        for view in self.context.views:
+            if view.state.renewed_at < before and not view.state.given_up:
+                any_silent = True
+                self._give_up(view)
+        return any_silent
+
+    def _give_up(self, view: ClusterView) -> None:
         context, view_state = self.context, view.state
         context.mark("broker.gave_cluster_up")
         view_state.given_up = True

@@ -3,6 +3,7 @@ step."""
 
 from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.end_acks import EndAcks
+from hanse.core.broker.failover.owned_shards import OwnedShards
 from hanse.core.broker.job_table import JobRecord
 from hanse.core.broker.membership import Membership
 from hanse.core.broker.queue import BrokerQueue
@@ -23,7 +24,8 @@ class BrokerContext:
         self.config = config
         self.timings = config.timings
         self.order, self.placer, self.rank, self.sizer = order, placer, rank, sizer
-        self.links = LinkSet(config.name, config.timings, config.retired)
+        self.owned_shards = OwnedShards(config.name)
+        self.links = LinkSet(config.name, config.timings, config.retired, self.owned_shards.on_firm_ack)
         self.end_acks = EndAcks(self.links, config.timings.settle_linger)
         self.membership = Membership(config)
         self.jobs: dict[JobId, JobRecord] = {}
@@ -35,10 +37,19 @@ class BrokerContext:
         self.now = 0
         self.effects: list[Effect] = []
         self.marks: dict[str, int] = {}
+        self._unresponsive_after = config.timings.suspect_after + 2 * config.timings.resend_after
+        """Time without any acknowledgement after which a peer counts as unreachable."""
 
     def mark(self, name: str) -> None:
         """Count a rare branch."""
         self.marks[name] = self.marks.get(name, 0) + 1
+
+    def is_reachable(self, peer: str) -> bool:
+        """True if a peer is alive, as far as is known, and acknowledges messages. Gossip may arrive over
+        other members while copies of jobs do not."""
+        return self.membership.is_alive(peer) and not self.links.link(peer).is_unresponsive(
+            self.now, self._unresponsive_after
+        )
 
     def record_decision(
         self, record: JobRecord, group: int, kind: DecisionKind, tasks: int, reason: str,

@@ -4,13 +4,11 @@ Every path to a terminal state goes through ``_settle`` or ``_settle_run``, once
 attempt: an end of another than the task's current attempt changes nothing.
 """
 
-from collections.abc import Callable
-from typing import Final
-
-import msgspec
-
 from hanse.core.broker.cluster_view import STANDING_FULL
 from hanse.core.broker.context import BrokerContext
+from hanse.core.broker.failover.end_log import EndLog
+from hanse.core.broker.failover.standby import StandbyShards
+from hanse.core.broker.job_dependencies import EndedJob, JobDependencies
 from hanse.core.broker.job_table import (
     BLOCKED,
     CANCELLED,
@@ -27,55 +25,35 @@ from hanse.core.broker.job_table import (
     first_task,
     is_unqueued,
 )
-from hanse.core.broker.large_cancellation import EndedJob, LargeCancellations, find_stretches, find_tasks
+from hanse.core.broker.large_cancellation import LargeCancellations, find_stretches, find_tasks
 from hanse.core.broker.loss_policy import LOST, TAKEN_BACK, is_ending, must_not_repeat
 from hanse.core.broker.placement import BrokerPlacement
-from hanse.core.broker.withdrawal import AttemptWithdrawal
-from hanse.core.messaging.link import RESEND_MAX
+from hanse.core.broker.withdrawal import AttemptWithdrawal, adjust_standing
 from hanse.model.decision import DecisionKind
 from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, index_of, job_of
-from hanse.model.messages import AttemptEnd, JobEnded, Outcome, RefusalReason, WatchJobs
-
-WATCHERS_MAX: Final = 100_000
-"""Open questions of peers about the ends of jobs."""
-
-
-class JobQuery(msgspec.Struct, gc=False, rename={"unknown_at": "ignorant"}):
-    """Question to all peers about a job: the round of asking, and the peers that do not know the job."""
-
-    round: int
-    unknown_at: list[str]
+from hanse.model.messages import AttemptEnd, Outcome, RefusalReason
 
 
 class JobLifecycle:
     """Life cycle of one broker's jobs."""
 
-    def __init__(self, context: BrokerContext, placement: BrokerPlacement) -> None:
+    def __init__(
+        self, context: BrokerContext, placement: BrokerPlacement, standby_shards: StandbyShards,
+        end_log: EndLog,
+    ) -> None:  # fmt: skip
         self.context = context
         self.placement = placement
+        self._end_log = end_log
         self.large_cancellations = LargeCancellations(
-            context.jobs, self._settle_run, self._release, context.config.slice_tasks
+            context.jobs, end_log, self._settle_run, self._release, context.config.slice_tasks
         )
-        self.withdrawal = AttemptWithdrawal(context, placement)
-        self.ended_jobs: dict[JobId, EndedJob] = {}
+        self.withdrawal = AttemptWithdrawal(context)
+        self.dependencies = JobDependencies(context, standby_shards, self)
         self.clients: dict[str, JobId] = {}
         """Client ids of live and remembered jobs."""
-        self.watchers: dict[JobId, list[str]] = {}
-        """Own job -> peers to be told when it ends."""
-        self.unknown_jobs: dict[JobId, JobQuery] = {}
-        """Jobs of other brokers for which own jobs wait."""
-        self.round = 0  # how often peers were asked about jobs
         self.deadlines: list[tuple[int, JobId]] = []
         self.tasks = 0
         """Tasks of live jobs."""
-        self.on_task_done: Callable[[JobRecord, int, int], None] = _raise_not_connected
-        """Callback with the attempt for every task that reached a terminal state: the shard publishes it."""
-        self.on_tasks_done: Callable[[JobRecord, int, int], None] = _raise_not_connected
-        """Callback for neighbours that never ran and ended alike: the first index, and the count."""
-        self.on_job_over: Callable[[JobRecord], None] = _raise_not_connected
-        """Callback for every job after its last task has ended."""
-        self.awaited_jobs: dict[JobId, None] = {}
-        """Jobs that live jobs wait for, and perhaps a few more; the end of any other job concerns none."""
 
     # --- beginning -----------------------------------------------------------------------------------------
 
@@ -85,8 +63,7 @@ class JobLifecycle:
         self.tasks += len(record.state)
         if record.spec.client_id:
             self.clients[record.spec.client_id] = record.id
-        for job in record.after:
-            self.awaited_jobs[job] = None
+        self.dependencies.add(record)
 
     def begin(self, record: JobRecord) -> None:
         """Queue the runnable tasks of an admitted job."""
@@ -94,9 +71,7 @@ class JobLifecycle:
         if spec.deadline is not None:
             self.deadlines.append((record.accepted_at + spec.deadline, record.id))
             self.deadlines.sort()
-        for job in list(record.after):
-            if not record.cancelled:
-                self._wait_for_job(record, job)
+        self.dependencies.look_up(record)
         if record.cancelled or record.id not in context.jobs:
             return
         if not record.after:
@@ -106,84 +81,8 @@ class JobLifecycle:
                 count, why = record.unfinished[group], "waits for other jobs to succeed"
                 context.record_decision(record, group, DecisionKind.BLOCKED, count, why)
 
-    def _wait_for_job(self, record: JobRecord, job: JobId) -> None:
-        if job in self.context.jobs:
-            return
-        ended = self.ended_jobs.get(job)
-        if ended is None:
-            self.ask_peers(job)
-        elif ended.is_published:
-            self._on_dependency_ended(record, job, ended.outcome is Outcome.SUCCEEDED)
-
-    def ask_peers(self, job: JobId) -> None:
-        """Ask every peer about a foreign job, in a new round: only replies to this round count."""
-        self.round += 1
-        self.unknown_jobs[job] = JobQuery(self.round, [])
-        for peer in self.context.membership.peers:
-            # A peer with more unacknowledged messages is unreachable: it is asked again later.
-            if len(self.context.links.link(peer).unacked) < RESEND_MAX:
-                self.context.links.send(
-                    self.context.effects, self.context.now, peer, WatchJobs(self.round, (job,))
-                )
-        self._give_up_unknown(job)
-
-    def repeat_questions(self) -> None:
-        """Repeat, with every heartbeat, the questions for which a job still waits."""
-        for job in list(self.unknown_jobs):
-            if self._find_dependents(job):
-                self.ask_peers(job)
-            else:
-                del self.unknown_jobs[job]
-                self.awaited_jobs.pop(job, None)
-
-    def on_watch_jobs(self, peer: str, message: WatchJobs, is_elsewhere: Callable[[JobId], bool]) -> None:
-        """Answer a peer's question about jobs, or remember it."""
-        for job in message.jobs:
-            ended = self.ended_jobs.get(job)
-            if job in self.context.jobs or (ended is not None and not ended.is_published):
-                names = self.watchers.setdefault(job, [])
-                if peer not in names and len(self.watchers) < WATCHERS_MAX:
-                    names.append(peer)
-            elif ended is not None:
-                state = SUCCEEDED if ended.outcome is Outcome.SUCCEEDED else FAILED
-                self.context.links.send(
-                    self.context.effects, self.context.now, peer, JobEnded(message.round, job, state)
-                )
-            elif not is_elsewhere(job):
-                self.context.links.send(
-                    self.context.effects, self.context.now, peer, JobEnded(message.round, job, -1)
-                )
-
-    def on_job_ended(self, peer: str, message: JobEnded) -> None:
-        """Handle a peer's answer about a job."""
-        query = self.unknown_jobs.get(message.job)
-        if query is None:
-            return
-        if message.state >= 0:
-            del self.unknown_jobs[message.job]
-            self._tell_dependents(message.job, message.state == SUCCEEDED)
-        elif message.round == query.round and peer not in query.unknown_at:
-            query.unknown_at.append(peer)
-            self._give_up_unknown(message.job)
-
-    def _give_up_unknown(self, job: JobId) -> None:
-        if len(self.unknown_jobs[job].unknown_at) == len(self.context.membership.peers):
-            del self.unknown_jobs[job]
-            self.context.mark("broker.dependency_unknown")
-            self._tell_dependents(job, False)
-
-    def _tell_dependents(self, job: JobId, succeeded: bool) -> None:
-        for record in self._find_dependents(job):
-            self._on_dependency_ended(record, job, succeeded)
-        self.awaited_jobs.pop(job, None)
-
-    def _find_dependents(self, job: JobId) -> list[JobRecord]:
-        """Return the live jobs that wait for the end of a job, in order of arrival."""
-        if job not in self.awaited_jobs:
-            return []
-        return [record for record in self.context.jobs.values() if job in record.after]
-
-    def _on_dependency_ended(self, record: JobRecord, job: JobId, succeeded: bool) -> None:
+    def on_dependency_ended(self, record: JobRecord, job: JobId, succeeded: bool) -> None:
+        """Let a job run, or cancel it, after the end of a job for which it may wait."""
         if job not in record.after:
             return
         record.after.remove(job)
@@ -231,9 +130,7 @@ class JobLifecycle:
             states = record.state[first : first + record.spec.groups[group].count]
             if FAILED in states or CANCELLED in states:
                 self._cancel_dependents(record, group, FAILED if FAILED in states else CANCELLED)
-        for job in list(record.after):
-            if not record.cancelled:
-                self._wait_for_job(record, job)
+        self.dependencies.look_up(record)
         if record.id in self.context.jobs and not record.after and not record.cancelled:
             self._release(record)
         if record.spec.gang and record.waiting[0] and len(record.waiting[0]) < record.unfinished[0]:
@@ -263,7 +160,7 @@ class JobLifecycle:
                 record.state[index] = RUNNING
                 view = views[record.place[index]]
                 if view.state.standing < STANDING_FULL:
-                    self.placement.adjust_standing(view, good=True)
+                    adjust_standing(view, good=True)
 
     def on_attempt_refused(self, task: TaskId, attempt: int, reason: str) -> None:
         """Queue a task again after a warden refused its attempt, which never ran."""
@@ -362,7 +259,7 @@ class JobLifecycle:
         record.tasks_left -= 1
         group = record.group[index] if record.group else 0
         record.unfinished[group] -= 1
-        self.on_task_done(record, index, record.attempt[index] if ran else 0)
+        self._end_log.add_task_end(record, index, record.attempt[index] if ran else 0)
         if state != SUCCEEDED:
             self._cancel_dependents(record, group, state)
         elif record.waiting[group] and record.spec.gang:
@@ -385,7 +282,7 @@ class JobLifecycle:
     def _settle_run(self, record: JobRecord, first: int, count: int) -> bool:
         """Cancel neighbours of one group that are in no queue; return whether the job is over."""
         group = cancel_columns(record, first, count)
-        self.on_tasks_done(record, first, count)
+        self._end_log.add_task_ends(record, first, count)
         self._cancel_dependents(record, group, CANCELLED)
         return self._on_group_progress(record, group)
 
@@ -453,13 +350,14 @@ class JobLifecycle:
         for group in range(len(record.spec.groups)):
             self.placement.leave(record, group)
         self._remember(record.id, EndedJob(outcome, record.spec.client_id))
-        self.on_job_over(record)
+        self._end_log.add_job_end(record)
 
     def _remember(self, job: JobId, ended: EndedJob) -> None:
-        self.ended_jobs[job] = ended
-        if len(self.ended_jobs) > self.context.config.ended_max:
-            oldest = next(iter(self.ended_jobs))
-            self.clients.pop(self.ended_jobs.pop(oldest).client_id, None)
+        ended_jobs = self.dependencies.ended_jobs
+        ended_jobs[job] = ended
+        if len(ended_jobs) > self.context.config.ended_max:
+            oldest = next(iter(ended_jobs))
+            self.clients.pop(ended_jobs.pop(oldest).client_id, None)
 
     def forget_duplicate(self, record: JobRecord, known_job: JobId) -> None:
         """Drop a job that was never acknowledged and is elsewhere under another number. Later submissions
@@ -468,32 +366,14 @@ class JobLifecycle:
         self._remember(record.id, EndedJob(Outcome.CANCELLED, record.spec.client_id, is_published=True))
         self.clients[record.spec.client_id] = known_job
 
-    def announce(self, job: JobId) -> None:
-        """Tell the jobs that wait for a job, here and at peers, how it ended: its end is published."""
-        ended = self.ended_jobs.get(job)
-        if ended is None:
-            return
-        ended.is_published = True
-        succeeded = ended.outcome is Outcome.SUCCEEDED
-        for peer in self.watchers.pop(job, ()):
-            state = SUCCEEDED if succeeded else FAILED
-            self.context.links.send(self.context.effects, self.context.now, peer, JobEnded(0, job, state))
-        self._tell_dependents(job, succeeded)
-
-    def ask_new_owner(self, jobs: dict[JobId, bool]) -> None:
-        """Ask the new owner about transferred jobs for which jobs wait here."""
-        for job in jobs:
-            ended = self.ended_jobs.get(job)
-            if ended is not None and not ended.is_published:
-                del self.ended_jobs[job]
-            if self._find_dependents(job):
-                self.ask_peers(job)
-
     def check(self) -> None:
         """Assert that counts and lists match the live jobs."""
         jobs = self.context.jobs.values()
         assert self.tasks == sum(len(record.state) for record in jobs)
-        assert all(job in self.awaited_jobs for record in jobs for job in record.after), "a wait is forgotten"
+        for record in jobs:
+            over = sum(map(record.state.count, (SUCCEEDED, FAILED, CANCELLED)))
+            assert record.tasks_left == len(record.state) - over == sum(record.unfinished)
+        self.dependencies.check()
         self.large_cancellations.check()
 
     # --- time ----------------------------------------------------------------------------------------------
@@ -508,7 +388,3 @@ class JobLifecycle:
                 self.context.mark("broker.deadline_passed")
                 self.cancel(record, "its deadline has passed")
         self.withdrawal.tick()
-
-
-def _raise_not_connected(*_: object) -> None:
-    raise AssertionError("ShardReplication must set this callback")

@@ -10,12 +10,10 @@ tasks are queued at once, the rest in slices, and blocked tasks with met needs a
 from collections.abc import Callable, Iterator
 from typing import Final
 
-import msgspec
-
+from hanse.core.broker.failover.end_log import EndLog
 from hanse.core.broker.job_table import BLOCKED, WAITING, JobRecord, has_failed, is_unqueued, spans_of
 from hanse.core.messaging.link import NEVER
 from hanse.model.ids import MILLISECOND, JobId
-from hanse.model.messages import Outcome
 
 SLICE_PAUSE: Final = 20 * MILLISECOND
 """Time between two slices, for all other work."""
@@ -27,23 +25,15 @@ SCAN_TASKS: Final = 8_192
 _IS_WAITING: Final = bytes(value in (BLOCKED, WAITING) for value in range(256))
 
 
-class EndedJob(msgspec.Struct, gc=False, rename={"is_published": "known"}):
-    """Job that has ended."""
-
-    outcome: Outcome
-    client_id: str
-    is_published: bool = False
-    """True if the end was published; before that a standby could still decide otherwise."""
-
-
 class LargeCancellations:
     """Large jobs of one broker that are being cancelled or queued."""
 
     def __init__(
-        self, jobs: dict[JobId, JobRecord], settle: Callable[[JobRecord, int, int], bool],
+        self, jobs: dict[JobId, JobRecord], end_log: EndLog, settle: Callable[[JobRecord, int, int], bool],
         release: Callable[[JobRecord], None], most: int,
     ) -> None:  # fmt: skip
         self._jobs = jobs
+        self._end_log = end_log
         self._settle = settle
         self._release = release
         self.queued_most = QUEUED_PER_ENDED * most
@@ -52,10 +42,6 @@ class LargeCancellations:
         """Jobs with tasks to be queued. The lowest number goes first."""
         self.slice_tasks = most
         """Tasks in a slice; a job with at most this many tasks left is ended at once."""
-        self.on_begun: Callable[[JobRecord], None] = lambda _: None
-        """Callback with a job at the start of a cancellation in several slices."""
-        self.is_held: Callable[[JobRecord], bool] = lambda _: False
-        """True if so many ends of a job's shard wait for publication that no more may end for now."""
         self.unfinished: dict[JobId, None] = {}
         """Jobs with waiting tasks to be ended. The lowest number goes first."""
         self.due = NEVER
@@ -64,7 +50,7 @@ class LargeCancellations:
     def begin(self, now: int, record: JobRecord) -> None:
         """End a job's waiting tasks: the first slice at once, the rest later. First tell the standby that the
         job is cancelled, because it may take the job over in between."""
-        self.on_begun(record)
+        self._end_log.add_cancellation(record)
         if has_waiting_tasks(record):  # else all its tasks are with wardens
             self.unfinished[record.id] = None
             self.step(now)
@@ -96,7 +82,7 @@ class LargeCancellations:
     def _end_slice(self) -> None:
         job = min(self.unfinished)
         record = self._jobs[job]
-        if not self.is_held(record):
+        if not self._end_log.has_backlog(record):
             self.end(record, self.slice_tasks)
             if not has_waiting_tasks(record):  # the last slice may have been full
                 self.drop(job)

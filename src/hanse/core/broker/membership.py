@@ -28,7 +28,8 @@ class Membership:
     def __init__(self, config: BrokerConfig) -> None:
         self.name = config.name
         self.timings = config.timings
-        self.version = config.version
+        self.version = self.told_version = config.version
+        """Version of the league file: the one in use, and the one that peers are told."""
         self.ring = tuple(name for name in _ring(config.name, config.brokers) if name not in config.retired)
         self.peers = tuple(name for name in config.brokers if name in self.ring)
         since = dict(zip(config.brokers, config.brokers_since, strict=False))
@@ -60,7 +61,7 @@ class Membership:
         return peers, Gossip((self._own_status(), *self._statuses.values()))
 
     def _own_status(self) -> MemberStatus:
-        return MemberStatus(self.name, self.epoch, self.beat, self.version)
+        return MemberStatus(self.name, self.epoch, self.beat, self.told_version)
 
     def on_gossip(self, now: int, gossip: Gossip) -> None:
         """Apply a peer's gossip. A later epoch outranks any heartbeat of an earlier one."""

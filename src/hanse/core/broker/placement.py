@@ -1,16 +1,14 @@
-"""Placement of a broker's waiting tasks: claims on its views, demand at the wardens, and use of their grants.
+"""Placement of a broker's waiting tasks: claims on its views, and demand at the wardens.
 
 The fast path claims nodes that the view shows free. What finds none is registered as demand with every
-warden; a grant that comes back is bound to the best task of its line *at that moment*. A new task never
-overtakes the line that it belongs to.
+warden; ``grant_binding`` uses the grants that come back. A new task never overtakes the line that it belongs
+to.
 """
 
 from collections.abc import Iterable
 from typing import Final
 
-import msgspec
-
-from hanse.core.broker.cluster_view import STANDING_FULL, ClusterView
+from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.demand_publisher import DemandPublisher
 from hanse.core.broker.elastic.sizing import ElasticSizing
@@ -21,7 +19,7 @@ from hanse.model.decision import DecisionKind
 from hanse.model.duration_stats import DurationStatsUpdate
 from hanse.model.events import AdviceReceived
 from hanse.model.ids import JobId
-from hanse.model.messages import Offer, QueueKey, Shape, TaskBatch, TaskTemplate
+from hanse.model.messages import QueueKey, Shape, TaskBatch, TaskTemplate
 from hanse.model.resources import Resources
 from hanse.policy.hashing import hash_numbers
 from hanse.policy.interface import ClusterFacts
@@ -30,8 +28,6 @@ BATCH_TASKS_MAX: Final = 100
 """Tasks in one batch."""
 STANDING_LEAST: Final = 200
 """Clusters with a lower standing are tried last."""
-EXPECTED_MAX: Final = 1_000_000
-"""Batches that are expected to start."""
 BORROW_FACTOR: Final = 4
 """Multiple of the needed room that a broker must see, after a recent refusal, to claim from others' shares.
 Several brokers may compete for scarce room, so it registers demand instead. Otherwise the needed room is
@@ -52,16 +48,6 @@ Head = tuple[QueueKey, JobRecord, int]
 """Best waiting group of a line: its key, its job, its position in the job."""
 
 
-class ExpectedStart(msgspec.Struct, gc=False):
-    """Tasks that a warden has accepted and that should start soon."""
-
-    due: int
-    cluster: int
-    job: JobId
-    tasks: tuple[int, ...]
-    attempts: tuple[int, ...]
-
-
 class BrokerPlacement:
     """Placement of one broker's tasks."""
 
@@ -69,16 +55,11 @@ class BrokerPlacement:
         self.context = context
         self.demand_publisher = DemandPublisher(context)
         self.sizing = ElasticSizing(context)
-        self.offers: list[tuple[int, Offer, int]] = []
-        """Cluster, offer, and time at which it must be used: grants until the end of the conflict window."""
-        self.spare_offers: list[tuple[int, Offer, int]] = []
-        """Cluster, offer, and time at which it is given back: grants without a task, while claims to the same
-        cluster are unanswered. If those are refused, these grants may be the cause."""
-        self.expected_starts: list[ExpectedStart] = []
         self._templates: dict[tuple[JobId, int], TaskTemplate] = {}
         self.batches: dict[int, list[TaskBatch]] = {}
         """Claims of this step, by cluster."""
         self.releases: dict[int, list[int]] = {}
+        """Grants of each cluster that this step gives back."""
         self.touched_lines: dict[int, None] = {}
         self.keys = JobKeys(context, self.touched_lines)
 
@@ -344,18 +325,19 @@ class BrokerPlacement:
     def _claim(
         self, view: ClusterView, record: JobRecord, group: int, nodes: list[int], size: Resources
     ) -> None:
-        tasks = _take_last(record.waiting[group], len(nodes))
+        tasks = take_last(record.waiting[group], len(nodes))
         lines = self.context.queue
         lines.add(lines.lines[record.lines[group]], -1 if record.spec.gang else -len(tasks))
         most = len(tasks) if record.spec.gang else BATCH_TASKS_MAX
         for at in range(0, len(tasks), most):
             part = slice(at, at + most)
-            self._add_batch(view, record, group, tasks[part], tuple(nodes[part]), size, 0)
+            self.add_batch(view, record, group, tasks[part], tuple(nodes[part]), size, 0)
 
-    def _add_batch(
+    def add_batch(
         self, view: ClusterView, record: JobRecord, group: int, tasks: list[int], nodes: tuple[int, ...],
         size: Resources, lease: int,
-    ) -> None:  # fmt: skip
+    ) -> TaskBatch:  # fmt: skip
+        """Add tasks to the claims of this step. ``lease``: the grant that they use; 0: none."""
         state = PLACED if lease else CLAIMED
         states, attempt, place, position = record.state, record.attempt, record.place, view.index
         for index in tasks:
@@ -370,10 +352,9 @@ class BrokerPlacement:
         template = self._template_of(record, group)
         batch = TaskBatch(record.id, group, template, tuple(tasks), attempts, nodes, size, lease)
         self.batches.setdefault(view.index, []).append(batch)
-        if lease:
-            self.expect_start(view.index, batch)
-        else:
+        if not lease:
             view.reserve(batch)
+        return batch
 
     def _template_of(self, record: JobRecord, group: int) -> TaskTemplate:
         key = (record.id, group)
@@ -382,99 +363,6 @@ class BrokerPlacement:
             shape = self.context.queue.lines[record.lines[group]].shape
             template = self._templates[key] = template_of(record.spec, group, shape, record.shard)
         return template
-
-    def expect_start(self, cluster: int, batch: TaskBatch) -> None:
-        """Expect accepted tasks to start before the deadline."""
-        due = self.context.now + self.context.timings.start_deadline
-        self.expected_starts.append(ExpectedStart(due, cluster, batch.job, batch.tasks, batch.attempts))
-        assert len(self.expected_starts) <= EXPECTED_MAX
-
-    # --- grants --------------------------------------------------------------------------------------------
-
-    def on_offers(self, cluster: int, offers: tuple[Offer, ...]) -> None:
-        """Take offers: bind them now, or when the conflict window closes."""
-        window = self.context.timings.conflict_window
-        for offer in offers:
-            self.offers.append((cluster, offer, self.context.now + window))
-            self.demand_publisher.on_grant(cluster, offer.line)
-        if not window:
-            self.bind_offers()
-
-    def bind_offers(self) -> None:
-        """Use the collected grants: of several for one line, those with the largest score times prior
-        first."""
-        offers, self.offers = self.offers, []
-        if len(offers) > 1:
-            offers.sort(key=lambda item: (-item[1].score * item[1].prior, item[0], item[1].lease))
-        for cluster, offer, _ in offers:
-            view = self.context.views[cluster]
-            if self._is_outbid(offer):
-                self.context.mark("broker.outbid")
-                self.releases.setdefault(cluster, []).append(offer.lease)
-                self.demand_publisher.published[
-                    cluster
-                ].is_stale = False  # the demand with the worse key goes with the release
-                self.demand_publisher.best.pop(offer.line, None)  # and to the other wardens
-            elif not self._bind(view, offer):
-                if view.state.claims:
-                    self.context.mark("broker.spared_grant")
-                    self.spare_offers.append(
-                        (cluster, offer, self.context.now + self.context.timings.grant_lease // 2)
-                    )
-                else:
-                    self._give_back(cluster, offer)
-            self.touched_lines.setdefault(offer.line, None)
-
-    def _is_outbid(self, offer: Offer) -> bool:
-        """True if another broker's best task now precedes ours: the warden did not know that our head got
-        worse. Releasing the grant keeps the one order of the whole league."""
-        if not offer.rival_key or offer.line not in self.context.queue.lines:
-            return False
-        head = self.context.queue.head(offer.line, self.context.jobs)
-        return head is not None and head[0] > offer.rival_key
-
-    def use_spare_offers(self, answered_cluster: int = -1) -> None:
-        """Use or release spare grants after claims to a cluster were answered, or after their time."""
-        kept = []
-        for cluster, offer, until in self.spare_offers:
-            view = self.context.views[cluster]
-            if cluster == answered_cluster and self._bind(view, offer):
-                self.touched_lines.setdefault(offer.line, None)
-            elif self.context.now < until and view.state.claims:
-                kept.append((cluster, offer, until))
-            else:
-                self._give_back(cluster, offer)
-        self.spare_offers = kept
-
-    def _give_back(self, cluster: int, offer: Offer) -> None:
-        self.context.mark("broker.released_grant")
-        self.releases.setdefault(cluster, []).append(offer.lease)
-        line = self.context.queue.lines.get(offer.line)
-        if line is not None and line.count:
-            self.demand_publisher.published[cluster].is_stale = True
-        self.touched_lines.setdefault(offer.line, None)
-
-    def _bind(self, view: ClusterView, offer: Offer) -> bool:
-        context = self.context
-        line = context.queue.lines.get(offer.line)
-        if line is None or len(offer.nodes) != max(1, line.shape.gang):
-            return False
-        head = context.queue.head(offer.line, context.jobs)
-        if head is None:
-            return False
-        _, record, group = head
-        if not self.can_claim(view, record.shard) or not line.shape.allows_cluster(view.name):
-            return False
-        tasks = _take_last(record.waiting[group], len(offer.nodes))
-        context.queue.add(line, -1)
-        size = line.shape.ask
-        if line.shape.ask_max is not None:
-            size = context.sizer.sizes_to_try(line.shape.ask, line.shape.ask_max)[0]
-        self._add_batch(view, record, group, tasks, offer.nodes, size, offer.lease)
-        context.record_decision(
-            record, group, DecisionKind.PLACED, len(tasks), f"bound room granted by {view.name}"
-        )
-        return True
 
     # --- messages to the wardens ---------------------------------------------------------------------------
 
@@ -487,27 +375,13 @@ class BrokerPlacement:
             self.batches.clear()
             self.releases.clear()
 
-    def restore(
-        self,
-        offers: list[tuple[int, Offer, int]],
-        spare_offers: list[tuple[int, Offer, int]],
-        expected_starts: list[ExpectedStart],
-    ) -> None:
-        """Restore a dumped state."""
-        self.offers, self.spare_offers, self.expected_starts = offers, spare_offers, expected_starts
+    def restore(self) -> None:
+        """Forget what was derived from the state before."""
         self._templates.clear()
         self.keys.restore()
 
-    def adjust_standing(self, view: ClusterView, good: bool) -> None:
-        """Raise or lower the standing of a cluster after a start in time, or a late one."""
-        view_state = view.state
-        view_state.standing += (
-            (STANDING_FULL - view_state.standing) // 8 + 1 if good else -view_state.standing // 4
-        )
-        view_state.standing = max(0, min(STANDING_FULL, view_state.standing))
 
-
-def _take_last(waiting: list[int], count: int) -> list[int]:
+def take_last(waiting: list[int], count: int) -> list[int]:
     """Remove and return ``count`` tasks from the end of a queue, the last one first."""
     tasks = waiting[-count:]
     del waiting[-count:]

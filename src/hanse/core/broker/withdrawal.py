@@ -5,23 +5,46 @@ must not run twice stays: it may be starting, or its start may not be reported y
 be unknown whether it had started. Such a task waits for its cluster, which ends it or loses it.
 """
 
+from typing import Final
+
+import msgspec
+
+from hanse.core.broker.cluster_view import STANDING_FULL, ClusterView
 from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.job_table import PLACED, JobRecord
 from hanse.core.broker.loss_policy import must_not_repeat
-from hanse.core.broker.placement import BrokerPlacement
 from hanse.core.messaging.message_splitting import split_by_count
-from hanse.model.ids import TaskId, task_id
-from hanse.model.messages import CancelAttempts
+from hanse.model.ids import JobId, TaskId, task_id
+from hanse.model.messages import CancelAttempts, TaskBatch
+
+EXPECTED_MAX: Final = 1_000_000
+"""Batches that are expected to start."""
+
+
+class ExpectedStart(msgspec.Struct, gc=False):
+    """Tasks that a warden has accepted and that should start soon."""
+
+    due: int
+    cluster: int
+    job: JobId
+    tasks: tuple[int, ...]
+    attempts: tuple[int, ...]
 
 
 class AttemptWithdrawal:
-    """Withdrawals of one broker."""
+    """Withdrawals of one broker, and the starts that it expects."""
 
-    def __init__(self, context: BrokerContext, placement: BrokerPlacement) -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self.context = context
-        self.placement = placement
+        self.expected_starts: list[ExpectedStart] = []
         self.cancels: dict[int, list[tuple[TaskId, int]]] = {}
         """Cluster -> tasks and attempts withdrawn in this step."""
+
+    def expect_start(self, cluster: int, batch: TaskBatch) -> None:
+        """Expect accepted tasks to start before the deadline."""
+        due = self.context.now + self.context.timings.start_deadline
+        self.expected_starts.append(ExpectedStart(due, cluster, batch.job, batch.tasks, batch.attempts))
+        assert len(self.expected_starts) <= EXPECTED_MAX
 
     def withdraw(self, record: JobRecord, index: int) -> None:
         """Withdraw an attempt from its warden, which will report the end."""
@@ -31,7 +54,7 @@ class AttemptWithdrawal:
 
     def tick(self) -> None:
         """Withdraw accepted tasks that did not start in time."""
-        expected, now = self.placement.expected_starts, self.context.now
+        expected, now = self.expected_starts, self.context.now
         late = 0
         while late < len(expected) and expected[late].due <= now:
             item = expected[late]
@@ -47,7 +70,7 @@ class AttemptWithdrawal:
                 ):
                     self.context.mark("broker.withdrew_unstarted")
                     self.withdraw(record, index)
-                    self.placement.adjust_standing(self.context.views[item.cluster], good=False)
+                    adjust_standing(self.context.views[item.cluster], good=False)
         del expected[:late]
 
     def flush(self) -> None:
@@ -60,3 +83,12 @@ class AttemptWithdrawal:
                     self.context.effects, self.context.now, self.context.views[cluster].name, message
                 )
         self.cancels.clear()
+
+
+def adjust_standing(view: ClusterView, good: bool) -> None:
+    """Raise or lower the standing of a cluster after a start in time, or a late one."""
+    view_state = view.state
+    view_state.standing += (
+        (STANDING_FULL - view_state.standing) // 8 + 1 if good else -view_state.standing // 4
+    )
+    view_state.standing = max(0, min(STANDING_FULL, view_state.standing))

@@ -87,7 +87,10 @@ class Link(msgspec.Struct, gc=False):
 class LinkSet:
     """Links of a machine. ``effects`` is the machine's list of effects."""
 
-    def __init__(self, name: str, timings: Timings, retired: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, name: str, timings: Timings, retired: tuple[str, ...] = (),
+        on_firm_ack: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
         self.name = name
         self.timings = timings
         self.retired = retired
@@ -95,7 +98,7 @@ class LinkSet:
         self.links: dict[str, Link] = {}
         self.due = NEVER
         """Time at which ``tick`` is next needed."""
-        self.on_firm_ack: Callable[[], None] | None = None
+        self._on_firm_ack = on_firm_ack
         """Callback after more of what was sent has become firm with some peer."""
 
     def link(self, peer: str) -> Link:
@@ -152,8 +155,8 @@ class LinkSet:
         if seq <= 0:
             if ack > link.firm and -seq <= link.received:
                 link.firm = min(ack, link.sent)
-                if self.on_firm_ack is not None:
-                    self.on_firm_ack()
+                if self._on_firm_ack is not None:
+                    self._on_firm_ack()
             return [envelope.body]
         if seq <= link.received:
             link.ack_at = now  # the peer repeats a message: it lacks our acknowledgement

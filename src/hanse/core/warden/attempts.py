@@ -11,9 +11,11 @@ import msgspec
 
 from hanse.core.messaging.link import NEVER, LinkSet
 from hanse.core.warden.grants import Grants
-from hanse.core.warden.ledger import ORDERED, RUNNING, STOPPING, AttemptRecord, Ledger
+from hanse.core.warden.ledger import Ledger
 from hanse.core.warden.ownership import Ownership
+from hanse.core.warden.records import ORDERED, RUNNING, STOPPING, AttemptRecord
 from hanse.core.warden.runner_sessions import RunnerRecord, RunnerSessions
+from hanse.core.warden.unacked_ends import UnackedEnds
 from hanse.model.effects import Effect
 from hanse.model.ids import TaskId
 from hanse.model.job import UnreachablePolicy
@@ -56,10 +58,12 @@ class WardenAttempts:
         grants: Grants,
         sessions: RunnerSessions,
         ownership: Ownership,
+        unacked_ends: UnackedEnds,
         linger: int,
         mark: Callable[[str], None],
     ) -> None:
         self.ledger, self.grants, self.sessions, self.ownership = ledger, grants, sessions, ownership
+        self.unacked_ends = unacked_ends
         self.linger = linger
         """Time for which starts wait to be reported together."""
         self.starts_due = NEVER
@@ -67,18 +71,7 @@ class WardenAttempts:
         """Starts to be reported, by owner."""
         self.pending_ends: dict[str, list[AttemptEnd]] = {}
         """Ends to be reported at the end of this step, by owner."""
-        self.unacked_ends: dict[tuple[TaskId, int], tuple[ShardId, AttemptEnd]] = {}
-        """Task and attempt -> shard and end, until the owner has the end safe."""
         self._mark = mark
-        grants.count_kept = self.count_kept
-
-    def count_kept(self) -> int:
-        """Count the attempts that run here, or have ended and are not safe with their owner."""
-        return len(self.ledger.attempts) + len(self.unacked_ends)
-
-    def find_unacked_ends(self, shard: ShardId) -> list[AttemptEnd]:
-        """Return a shard's ends that its owner does not have safe."""
-        return [end for name, end in self.unacked_ends.values() if name == shard]
 
     def find_running_attempts(self, shard: ShardId) -> list[tuple[TaskId, int]]:
         """Return a shard's attempts that run here."""
@@ -88,7 +81,7 @@ class WardenAttempts:
     def is_busy(self, shard: ShardId) -> bool:
         """True if an attempt of a shard runs here, or has ended and is not safe with its owner."""
         running = any(run.template.shard == shard for run in self.ledger.attempts.values())
-        return running or any(name == shard for name, _ in self.unacked_ends.values())
+        return running or self.unacked_ends.has_shard(shard)
 
     def find_leftovers(self) -> list[str]:
         """List what should not exist when no work is left."""
@@ -99,7 +92,7 @@ class WardenAttempts:
         complaints += [
             f"task {run.task} still holds room on node {run.node}" for run in ledger.attempts.values()
         ]
-        complaints += [f"task {task} has an unsettled end" for task, _ in self.unacked_ends]
+        complaints += [f"task {task} has an unsettled end" for task, _ in self.unacked_ends.by_attempt]
         complaints += [f"node {node} is held" for node in ledger.held]
         complaints += [f"room on node {node} is withheld" for node in ledger.withheld]
         for node, capacity in enumerate(ledger.capacity):
@@ -109,7 +102,7 @@ class WardenAttempts:
 
     def repeat_ends(self, shard: ShardId) -> None:
         """Report ends again to the former owner of a shard, which missed them during a takeover attempt."""
-        ends = self.find_unacked_ends(shard)
+        ends = self.unacked_ends.find(shard)
         if ends:
             self._mark("warden.told_ends_again")
             self.pending_ends.setdefault(self.ownership.find_owner(shard), []).extend(ends)
@@ -224,15 +217,13 @@ class WardenAttempts:
             if run.template.shard != shard:
                 shard = run.template.shard
                 ends = self.pending_ends.setdefault(self.ownership.find_owner(shard), [])
-            self.unacked_ends[end.task, end.attempt] = (shard, end)
+            self.unacked_ends.add(shard, end)
             ends.append(end)
 
     def on_ends_acked(self, ends: Iterable[tuple[TaskId, int]]) -> None:
         """Forget ends that are safe with their broker."""
         full = self.grants.is_full()
-        forget = self.unacked_ends.pop
-        for key in ends:
-            forget(key, None)
+        self.unacked_ends.forget(ends)
         if full and not self.grants.is_full():
             self.grants.freed_nodes += range(self.ledger.nodes)
 

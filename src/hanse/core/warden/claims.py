@@ -8,13 +8,14 @@ all or nothing.
 from collections.abc import Callable, Sequence
 
 from hanse.core.warden.grants import Grants
-from hanse.core.warden.ledger import ORDERED, AttemptRecord, Lease, Ledger
+from hanse.core.warden.ledger import Ledger
+from hanse.core.warden.ownership import Ownership
+from hanse.core.warden.records import ORDERED, AttemptRecord, CompiledShape, Lease
 from hanse.core.warden.runner_sessions import RunnerSessions
 from hanse.model.ids import INDEX_BITS, TaskId, task_id
-from hanse.model.messages import RefusalReason, RefusedTask, StartTask, TaskBatch, TaskTemplate
+from hanse.model.messages import Claim, RefusalReason, RefusedTask, Shape, StartTask, TaskBatch, TaskTemplate
 from hanse.model.resources import Resources, Vector
-from hanse.policy.kernels import FIRST, pick, settle
-from hanse.policy.node_columns import has_bit
+from hanse.policy.node_columns import MaskWords, has_bit
 
 Columns = tuple[Sequence[TaskId], Sequence[int], Sequence[int]]
 """Tasks, their attempts, and the node of each; -1: none."""
@@ -24,12 +25,44 @@ class ClaimAcceptance:
     """Acceptance of claims at one warden."""
 
     def __init__(
-        self, ledger: Ledger, grants: Grants, sessions: RunnerSessions, mark: Callable[[str], None]
+        self,
+        ledger: Ledger,
+        grants: Grants,
+        sessions: RunnerSessions,
+        ownership: Ownership,
+        mark: Callable[[str], None],
     ) -> None:
         self.ledger = ledger
         self.grants = grants
         self.sessions = sessions
+        self.ownership = ownership
         self._mark = mark
+
+    def accept_claim(
+        self,
+        now: int,
+        broker: str,
+        claim: Claim,
+        substituted: list[tuple[TaskId, int]],
+        refused: list[RefusedTask],
+    ) -> bool:
+        """Take leases back, then accept or refuse each batch; return True if the claim has a batch on the
+        fast path."""
+        rounds = dict(claim.rounds)
+        fast = False
+        for number in claim.releases:
+            self.release_lease(broker, number)
+        for batch in claim.batches:
+            reason = self.ownership.find_refusal(now, broker, batch.template.shard, rounds)
+            if reason is None and not self.grants.can_keep(len(batch.tasks)):
+                reason = RefusalReason.BUSY
+            if reason is not None:
+                self._mark(f"warden.refused_{reason}")
+                refused += self._refuse(batch, reason)
+                self.release_lease(broker, batch.lease)
+                continue
+            fast = self.accept_batch(now, broker, batch, substituted, refused) or fast
+        return fast
 
     def accept_batch(
         self,
@@ -108,16 +141,14 @@ class ClaimAcceptance:
         none = [-1] * len(tasks)
         if compiled.ask is None or size is None:
             return none
-        mask = (
-            ledger.apply_affinity(batch.template.shape, compiled.mask) if compiled.dynamic else compiled.mask
-        )
-        start = self.grants.next_start() % max(1, ledger.nodes)
-        held = ledger.attempts
+        mask = self._mask_now(batch.template.shape, compiled)
+        start = self.grants.random.position(ledger.nodes)
+        ranker, held = self.grants.node_ranker, ledger.attempts
         here = [index for index, task in zip(batch.tasks, tasks, strict=True) if task in held]
         if batch.template.shape.gang:
             if here:
                 return none
-            nodes = pick(ledger.room, size, mask, start, len(tasks), FIRST, compiled.max_per_node, None)
+            nodes = ranker.choose(ledger.room, size, mask, start, len(tasks), compiled.max_per_node)
             if len(nodes) == len(tasks):
                 return nodes
             for node in nodes:
@@ -125,7 +156,7 @@ class ClaimAcceptance:
             return none
         if here or (compiled.max_per_node and batch.template.shape.is_single_per_cluster):
             return self._find_nodes_one_by_one(batch, size, here)
-        return settle(ledger.room, size, mask, batch.nodes, start, compiled.max_per_node)
+        return ranker.settle(ledger.room, size, mask, batch.nodes, start, compiled.max_per_node)
 
     def _find_nodes_one_by_one(self, batch: TaskBatch, size: Vector, here: list[int]) -> list[int]:
         """Find nodes where tasks still hold room here, or where only one may be in the cluster: rare
@@ -137,22 +168,22 @@ class ClaimAcceptance:
         for index, proposed in zip(batch.tasks, batch.nodes, strict=True):
             node = -1
             if index not in here and not full:
-                mask = (
-                    ledger.apply_affinity(batch.template.shape, compiled.mask)
-                    if compiled.dynamic
-                    else compiled.mask
-                )
-                node = settle(ledger.room, size, mask, [proposed], 0, 0)[0]
+                mask = self._mask_now(batch.template.shape, compiled)
+                node = self.grants.node_ranker.settle(ledger.room, size, mask, [proposed], 0, 0)[0]
                 full = node >= 0 and batch.template.shape.is_single_per_cluster
             places.append(node)
         return places
+
+    def _mask_now(self, shape: Shape, compiled: CompiledShape) -> MaskWords:
+        """Return the open nodes that suit a shape, beside the attempts that are there now."""
+        return self.ledger.affinity.allowed_nodes(shape, compiled.mask) if compiled.dynamic else compiled.mask
 
     def _bind(self, now: int, batch: TaskBatch, lease: Lease, refused: list[RefusedTask]) -> None:
         compiled = self.ledger.compile_shape(lease.shape)
         assert compiled.ask is not None
         nodes = list(lease.nodes)
         mask = (
-            self.ledger.apply_affinity(batch.template.shape, compiled.static_mask)
+            self.ledger.affinity.allowed_nodes(batch.template.shape, compiled.static_mask)
             if compiled.dynamic
             else None
         )
@@ -172,7 +203,7 @@ class ClaimAcceptance:
             or batch.template.shape != lease.shape
         ):
             self._mark("warden.refused_bind")
-            refused += self.refuse(batch, RefusalReason.HELD if busy else RefusalReason.NO_ROOM)
+            refused += self._refuse(batch, RefusalReason.HELD if busy else RefusalReason.NO_ROOM)
             self._return_capacity(nodes, compiled.ask)
             return
         ask = batch.template.shape.ask
@@ -197,7 +228,7 @@ class ClaimAcceptance:
         return batch.template.shape.ask, least
 
     @staticmethod
-    def refuse(batch: TaskBatch, reason: RefusalReason) -> list[RefusedTask]:
+    def _refuse(batch: TaskBatch, reason: RefusalReason) -> list[RefusedTask]:
         """Refuse a whole batch."""
         pairs = zip(batch.tasks, batch.attempts, strict=True)
         return [RefusedTask(task_id(batch.job, index), attempt, reason) for index, attempt in pairs]

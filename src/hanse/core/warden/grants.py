@@ -15,10 +15,13 @@ import msgspec
 
 from hanse.core.config import WardenConfig
 from hanse.core.warden.demand_table import DemandEntry, DemandTable
-from hanse.core.warden.ledger import RUNNING, AttemptRecord, CompiledShape, Ledger
+from hanse.core.warden.ledger import Ledger
+from hanse.core.warden.records import RUNNING, AttemptRecord, CompiledShape
+from hanse.core.warden.step_random import StepRandom
+from hanse.core.warden.unacked_ends import UnackedEnds
 from hanse.model.messages import Offer, QueueKey
 from hanse.model.resources import Vector
-from hanse.policy.kernels import FIRST, pick
+from hanse.policy.interface import NodeRanker
 from hanse.policy.node_columns import has_bit, mask_indices
 
 GRANTS_MAX: Final = 1_024
@@ -39,10 +42,22 @@ class Hold(msgspec.Struct):
 class Grants:
     """Grants of one warden."""
 
-    def __init__(self, config: WardenConfig, ledger: Ledger, mark: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: WardenConfig,
+        ledger: Ledger,
+        unacked_ends: UnackedEnds,
+        random: StepRandom,
+        node_ranker: NodeRanker,
+        mark: Callable[[str], None],
+    ) -> None:
         self.config = config
         self.timings = config.timings
         self.ledger = ledger
+        self.unacked_ends = unacked_ends
+        self.random = random
+        """Start of each search for room."""
+        self.node_ranker = node_ranker
         self.demand = DemandTable()
         self.hold: Hold | None = None
         self.offers: dict[str, list[Offer]] = {}
@@ -55,17 +70,16 @@ class Grants:
         """Time before which there is no further preemption: the room of the last one must first be used."""
         self.freed_nodes: list[int] = []
         """Nodes to be offered before this step ends."""
-        self.count_kept: Callable[[], int] = lambda: 0
-        """Callback that counts the attempts that the warden keeps."""
-        self.next_start: Callable[[], int] = lambda: 0
-        """Callback that returns a number that looks random, new with every event: the start of a search for
-        room."""
         self._mark = mark
 
+    def can_keep(self, more: int) -> bool:
+        """True if the warden may keep so many more attempts: those that run here count, and those that have
+        ended and are not safe with their owner."""
+        return len(self.ledger.attempts) + len(self.unacked_ends) + more <= self.config.runs_max
+
     def is_full(self) -> bool:
-        """True if the warden keeps as many attempts as it can: it would have to refuse the binding of a new
-        grant."""
-        return self.count_kept() >= self.config.runs_max
+        """True if the warden would have to refuse the binding of a new grant."""
+        return not self.can_keep(1)
 
     # --- granting ------------------------------------------------------------------------------------------
 
@@ -102,7 +116,7 @@ class Grants:
     def _can_use_node(self, entry: DemandEntry, compiled: CompiledShape, node: int) -> bool:
         mask = compiled.open_mask if self.hold is not None and self._is_held_for(entry) else compiled.mask
         if compiled.dynamic:
-            mask = self.ledger.affinity_search(entry.shape, compiled, mask).mask
+            mask = self.ledger.affinity.find_search(entry.shape, compiled, mask).mask
         return has_bit(mask, node)
 
     def _is_held_for(self, entry: DemandEntry) -> bool:
@@ -118,7 +132,7 @@ class Grants:
 
     def serve_affinity(self, now: int) -> None:
         """Serve entries with labels or affinities, after labelled attempts have come or gone."""
-        self.ledger.affinity_changed = False
+        self.ledger.affinity.changed = False
         for entry in self.demand.entries:
             if (entry.shape.affinity or entry.shape.labels) and entry.broker not in self.silent_brokers:
                 self._serve(now, entry)
@@ -132,9 +146,7 @@ class Grants:
             return
         count = min(entry.count, GRANTS_MAX, SLOTS_MAX - self.ledger.slots)
         if count > 0:
-            for node in self._find_nodes(
-                entry, compiled, count, self.next_start() % max(1, self.ledger.nodes)
-            ):
+            for node in self._find_nodes(entry, compiled, count, self.random.position(self.ledger.nodes)):
                 self.ledger.touched[node] = None
                 self._create_lease(now, entry, compiled, [node])
 
@@ -165,16 +177,18 @@ class Grants:
             return True
         if not compiled.dynamic:
             return False
-        search = ledger.affinity_search(entry.shape, compiled, compiled.mask)
+        search = ledger.affinity.find_search(entry.shape, compiled, compiled.mask)
         return search.failed_at >= 0 and ledger.gains.is_futile(search, ledger.room)
 
     def _find_nodes(self, entry: DemandEntry, compiled: CompiledShape, count: int, start: int) -> list[int]:
         """Return nodes with room for up to ``count`` tasks of an entry, debited."""
         ledger = self.ledger
         among = compiled.open_mask if self.hold is not None and self._is_held_for(entry) else compiled.mask
-        search = ledger.affinity_search(entry.shape, compiled, among) if compiled.dynamic else None
+        search = ledger.affinity.find_search(entry.shape, compiled, among) if compiled.dynamic else None
         mask = among if search is None else search.mask
-        nodes = pick(ledger.room, compiled.ask or (), mask, start, count, FIRST, compiled.max_per_node, None)
+        nodes = self.node_ranker.choose(
+            ledger.room, compiled.ask or (), mask, start, count, compiled.max_per_node
+        )
         if len(nodes) < count and not (nodes and compiled.max_per_node):
             if mask is compiled.mask:
                 compiled.failed_at = ledger.gains.checkpoint

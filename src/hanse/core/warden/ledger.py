@@ -5,119 +5,31 @@ Every read or change of a node's free room goes through this module. See the REA
 
 from collections.abc import Sequence
 from operator import add, gt, sub
-from typing import Final, TypeVar
-
-import msgspec
+from typing import Final
 
 from hanse.core.config import NodeConfig
-from hanse.core.search_cache import NO_CHECKPOINT, CapacityGains, attribute_index_of, find_large_enough
+from hanse.core.search_cache import CapacityGains, attribute_index_of, find_large_enough
+from hanse.core.warden.affinity_index import AffinityIndex
+from hanse.core.warden.records import AttemptRecord, CompiledShape, Lease
 from hanse.model.ids import ClusterId, TaskId
-from hanse.model.job import Proximity
-from hanse.model.messages import Delta, Shape, TaskTemplate
+from hanse.model.messages import Delta, Shape
 from hanse.model.resources import Resources, Vector, dimensions_of
 from hanse.policy.node_columns import (
-    MaskWords,
     NodeColumns,
     clear_bit,
     empty_mask,
     full_mask,
     has_bit,
-    is_empty,
     mask_flags,
     mask_of,
     set_bit,
 )
-
-_Key = TypeVar("_Key")
 
 SHAPES_MAX: Final = 4_096
 """Compiled shapes kept; when there are more, all are dropped and compiled again."""
 
 MANY_NODES: Final = 64
 """Number of nodes below which a loop is used; for more NumPy is faster."""
-
-ORDERED: Final = 0
-"""State after the order to the runner, before its report of the start."""
-RUNNING: Final = 1
-STOPPING: Final = 2
-
-
-class AttemptRecord(msgspec.Struct, gc=False, rename={"template": "brief"}):
-    """Attempt that holds room."""
-
-    task: TaskId
-    attempt: int
-    node: int
-    size: Resources
-    amount: Vector
-    """Size in the cluster's column order."""
-    template: TaskTemplate
-    state: int
-    since: int
-    """Time of the order, then of the start."""
-    stop: str = ""
-    """Reason of the stop: ``cancel``, ``preempt`` or ``lapse``; empty: none."""
-
-
-class Lease(msgspec.Struct, gc=False):
-    """Room granted and not yet bound: one slot of ``shape`` per listed node."""
-
-    number: int
-    broker: str
-    line: int
-    nodes: list[int]
-    shape: Shape
-    until: int
-
-
-class CompiledShape:
-    """Shape compiled for this cluster."""
-
-    __slots__ = (
-        "ask",
-        "can_ever_fit",
-        "dynamic",
-        "failed_at",
-        "latency",
-        "mask",
-        "max_per_node",
-        "open_mask",
-        "open_nodes",
-        "serial",
-        "static_mask",
-    )
-
-    def __init__(self, shape: Shape, ask: Vector | None, static: MaskWords) -> None:
-        self.ask = ask
-        """Ask in column order; None if it cannot run here."""
-        self.static_mask = static
-        """Nodes that could hold one task when empty: attributes and capacity."""
-        self.dynamic = ask is not None and bool(shape.affinity or shape.labels)
-        """True if the places of other jobs matter (affinity)."""
-        self.max_per_node = shape.max_per_node
-        self.latency = shape.latency
-        self.can_ever_fit = ask is not None and not is_empty(static)
-        self.mask = static
-        self.open_mask = static
-        self.open_nodes: MaskWords | None = None
-        """Open nodes from which ``open_mask`` was computed."""
-        self.serial = -1
-        self.failed_at = NO_CHECKPOINT
-        """Checkpoint of the ledger's gains at which the last search in ``mask`` found too little room."""
-
-
-class AffinitySearch:
-    """Nodes that affinities leave to a shape, until a label comes or goes."""
-
-    __slots__ = ("among", "ask", "failed_at", "mask")
-
-    def __init__(self, ask: Vector | None, among: MaskWords, mask: MaskWords) -> None:
-        self.ask = ask
-        self.among = among
-        """Nodes that were to be searched."""
-        self.mask = mask
-        self.failed_at = NO_CHECKPOINT
-        """As in ``CompiledShape``."""
 
 
 class Ledger:
@@ -160,14 +72,7 @@ class Ledger:
         self._unheld = self._open
         """Nodes that are not held, if some are."""
         self._compiled_shapes: dict[Shape, CompiledShape] = {}
-        self._labels: dict[str, dict[int, int]] = {}
-        """Label -> node -> number of attempts there with this label."""
-        self.affinity_changed = False
-        """True if labels changed since entries with affinities or labels were last served."""
-        self._affinity_searches: dict[Shape, AffinitySearch] = {}
-        """Cached ``apply_affinity`` since labels last changed."""
-        self._avoided_labels: dict[tuple[str, Proximity], dict[int, int]] = {}
-        """Label and proximity -> node -> number of attempts there that keep apart from it."""
+        self.affinity = AffinityIndex(self.nodes)
 
     # --- where a shape fits --------------------------------------------------------------------------------
 
@@ -177,7 +82,7 @@ class Ledger:
         if found is None:
             if len(self._compiled_shapes) >= SHAPES_MAX:
                 self._compiled_shapes.clear()
-                self._affinity_searches.clear()
+                self.affinity.forget_searches()
             found = self._compiled_shapes[shape] = self._compile(shape)
         if found.serial != self._serial:
             found.serial = self._serial
@@ -206,35 +111,6 @@ class Ledger:
     def slots_of(room: Vector, ask: Vector) -> int:
         """Return how many tasks of this ask fit into this room."""
         return min(have // entry for have, entry in zip(room, ask, strict=True) if entry)
-
-    def apply_affinity(self, shape: Shape, mask: MaskWords) -> MaskWords:
-        """Return ``mask`` without the nodes that the shape's affinities, and those of others to it, rule out
-        now."""
-        for wish in shape.affinity:
-            places = self._labels.get(wish.label, {})
-            if wish.proximity is Proximity.CLUSTER:
-                if bool(places) == wish.apart:
-                    return empty_mask(self.nodes)
-            elif wish.apart:
-                mask = mask & ~mask_of(places, self.nodes)
-            else:
-                mask = mask & mask_of(places, self.nodes)
-        for label in shape.labels:
-            if self._avoided_labels.get((label, Proximity.CLUSTER)):
-                return empty_mask(self.nodes)
-            avoiders = self._avoided_labels.get((label, Proximity.NODE))
-            if avoiders:
-                mask = mask & ~mask_of(avoiders, self.nodes)
-        return mask
-
-    def affinity_search(self, shape: Shape, compiled: CompiledShape, among: MaskWords) -> AffinitySearch:
-        """Return the cached ``apply_affinity`` of ``among``, a mask of ``compile_shape``."""
-        found = self._affinity_searches.get(shape)
-        if found is None or found.among is not among:
-            found = self._affinity_searches[shape] = AffinitySearch(
-                compiled.ask, among, self.apply_affinity(shape, among)
-            )
-        return found
 
     # --- taking and giving ---------------------------------------------------------------------------------
 
@@ -282,7 +158,7 @@ class Ledger:
         shape = runs[0].template.shape
         if shape.labels or shape.affinity:
             for run in runs:
-                self._count_labels(run)
+                self.affinity.count_labels(run)
 
     def finish_attempt(self, run: AttemptRecord) -> None:
         """Remove an ended attempt."""
@@ -311,19 +187,8 @@ class Ledger:
         for run in runs:
             shape = run.template.shape
             if shape.labels or shape.affinity:
-                self._count_labels(run, -1)
+                self.affinity.count_labels(run, -1)
         return nodes
-
-    def _count_labels(self, run: AttemptRecord, step: int = 1) -> None:
-        """Count the labels of an attempt that has come, or gone (``step`` = -1)."""
-        shape = run.template.shape
-        self.affinity_changed = True
-        self._affinity_searches.clear()
-        for label in shape.labels:
-            _count(self._labels, label, run.node, step)
-        for wish in shape.affinity:
-            if wish.apart:
-                _count(self._avoided_labels, (wish.label, wish.proximity), run.node, step)
 
     def create_lease(self, broker: str, line: int, nodes: list[int], shape: Shape, until: int) -> Lease:
         """Create a lease for a broker on room that was taken already."""
@@ -450,18 +315,18 @@ class Ledger:
         self.attempts, self.leases = runs, leases
         self.room.clear()
         self.gains.forget()
-        self._labels, self._avoided_labels, self._affinity_searches = {}, {}, {}
+        self.affinity.clear()
         self._compiled_shapes.clear()
         for run in runs.values():
             run.amount = run.size.vector(self.dimensions) or ()  # there may be new columns
             self.room.debit(run.node, run.amount)
-            self._count_labels(run)
+            self.affinity.count_labels(run)
         self.slots = sum([len(lease.nodes) for lease in leases.values()])
         for lease in leases.values():
             for node in lease.nodes:
                 self.room.debit(node, self.compile_shape(lease.shape).ask or ())
         self._restore_withheld(withheld)
-        self.affinity_changed = False  # as at the end of every step
+        self.affinity.changed = False  # as at the end of every step
         self.up, self.draining = mask_of(up, self.nodes), mask_of(draining, self.nodes)
         self._open = self.up & ~self.draining
         self._open_unreserved = self._open & self.unreserved
@@ -501,17 +366,4 @@ class Ledger:
             for column, part in zip(columns, amount, strict=True):
                 column[node] += part
         assert columns == self.room.capacity.tolist(), f"{self.cluster}: room leaks"
-        for shape, found in self._affinity_searches.items():
-            assert found.mask.tolist() == self.apply_affinity(shape, found.among).tolist(), (
-                f"{self.cluster}: {shape}"
-            )
-
-
-def _count(table: dict[_Key, dict[int, int]], key: _Key, node: int, step: int) -> None:
-    """Add to a count per key and node; remove counts of zero."""
-    places = table.setdefault(key, {})
-    places[node] = places.get(node, 0) + step
-    if not places[node]:
-        del places[node]
-    if not places:
-        del table[key]
+        self.affinity.check()

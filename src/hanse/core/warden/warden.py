@@ -1,8 +1,8 @@
 """Warden: the authority of one cluster. It accepts, substitutes or refuses claims, grants freed room, runs
 accepted work through its runners, and reports to every broker.
 
-``Warden`` passes events to its parts: ``ledger``, ``grants``, ``claims``, ``attempts``, ``runner_sessions``
-and ``ownership`` of ``core.warden``. The README of this folder is the theory of operation.
+``Warden`` passes events to its parts: ``ledger``, ``grants``, ``claims``, ``attempts``, ``runner_sessions``,
+``ownership`` and ``state_publisher``. The README of this folder is the theory of operation.
 """
 
 # ruff: noqa: PLR1730  for every event: a call of min() costs more than the comparisons
@@ -17,9 +17,12 @@ from hanse.core.warden.claims import ClaimAcceptance
 from hanse.core.warden.drains import Drains
 from hanse.core.warden.grants import Grants
 from hanse.core.warden.ledger import Ledger
-from hanse.core.warden.ownership import Ownership, Rounds
+from hanse.core.warden.ownership import Ownership
 from hanse.core.warden.runner_sessions import RunnerSessions
-from hanse.core.warden.state import WardenState, decode_state, encode_state
+from hanse.core.warden.state import WardenParts, dump_parts, restore_parts
+from hanse.core.warden.state_publisher import StatePublisher
+from hanse.core.warden.step_random import StepRandom
+from hanse.core.warden.unacked_ends import UnackedEnds
 from hanse.model.effects import Effect, WakeAt
 from hanse.model.events import Booted, DrainRequested, Event, MessageReceived, Tick
 from hanse.model.ids import TaskId
@@ -29,33 +32,27 @@ from hanse.model.messages import (
     CancelAttempts,
     Claim,
     ClaimReply,
-    ClusterDelta,
-    ClusterSnapshot,
-    Delta,
     Demand,
     DemandLine,
     HeartbeatReply,
     OpenSession,
     OwnershipReply,
-    RefusalReason,
     RefusedTask,
     RegisterStandby,
     RequestSnapshot,
     RequestTakeover,
     RunnerHeartbeat,
     RunnerReport,
-    WardenHeartbeat,
 )
 from hanse.model.messages.shard_teardown import CloseShard
 from hanse.model.resources import Resources, Vector
-from hanse.policy.hashing import hash_numbers
-from hanse.policy.node_columns import mask_indices
+from hanse.policy.interface import NodeRanker
 
 
 class Warden:
     """Warden machine. ``handle`` takes events in order; see ``core.machine``."""
 
-    def __init__(self, config: WardenConfig) -> None:
+    def __init__(self, config: WardenConfig, node_ranker: NodeRanker) -> None:
         self.config = config
         self.name = config.name
         self.marks: dict[str, int] = {}
@@ -63,8 +60,9 @@ class Warden:
         self.links = self._links = LinkSet(config.name, config.timings, config.retired)
         self._ledger = Ledger(config.name, config.nodes, config.reserve)
         self.drains = Drains(self._ledger)
-        self._grants = Grants(config, self._ledger, self._mark)
-        self._grants.next_start = self._next_start
+        self._random = StepRandom()
+        unacked_ends = UnackedEnds()
+        self._grants = Grants(config, self._ledger, unacked_ends, self._random, node_ranker, self._mark)
         self._sessions = RunnerSessions(config, self._mark)
         self._ownership = Ownership(config, self._mark)
         self.attempt_tracker = self._attempts = WardenAttempts(
@@ -72,27 +70,19 @@ class Warden:
             self._grants,
             self._sessions,
             self._ownership,
+            unacked_ends,
             config.timings.started_linger,
             self._mark,
         )
-        self._claims = ClaimAcceptance(self._ledger, self._grants, self._sessions, self._mark)
-        self._epoch = self._seed = self._steps = 0
-        self._beat_at = self._delta_at = NEVER
-        self._sent_versions: dict[str, int] = {}
+        self._claims = ClaimAcceptance(
+            self._ledger, self._grants, self._sessions, self._ownership, self._mark
+        )
+        self._publisher = StatePublisher(config, self._ledger, self.drains, self._links)
         self._last_heard: dict[str, int] = {}
         self._wake_at = NEVER
         self._due = 0
         self._due_without_leases = -1
         """Due time without regard to leases; -1: to be computed."""
-        self._checked_version = 0
-        """Version at which unsent changes were last looked for."""
-        self._layout = (
-            tuple(self._ledger.capacity),
-            tuple([node.attributes for node in config.nodes]),
-            tuple(mask_indices(self._ledger.reserve, self._ledger.nodes)),
-            config.brokers,
-        )
-        """Fields of a snapshot that never change."""
         self._effects: list[Effect] = []
         self._handlers = self._handlers_by_type()
 
@@ -102,7 +92,7 @@ class Warden:
         """Handle one event; return the effects for the shell, in order."""
         effects: list[Effect] = []
         self._effects = effects
-        self._steps += 1
+        self._random.steps += 1
         now = event.at
         late = now >= self._due
         if late and now >= self._ownership.due:  # a lapse is never due before ``_due``
@@ -122,13 +112,14 @@ class Warden:
             self._tick(now)
             idle = False
         grants, ledger, sessions = self._grants, self._ledger, self._sessions
-        if grants.freed_nodes or ledger.affinity_changed:
+        publisher = self._publisher
+        if grants.freed_nodes or ledger.affinity.changed:
             self._serve(now)
         if sessions.pending_orders or grants.offers or grants.victims or self._attempts.pending_ends:
             self._flush(now)
             idle = False
-        if ledger.touched or (self._checked_version != ledger.version and self._delta_at == NEVER):
-            self._schedule_deltas(now)
+        if ledger.touched or (publisher.checked_version != ledger.version and publisher.delta_at == NEVER):
+            publisher.schedule_deltas(now)
             idle = False
         # Soft messages and early ticks change no due times but those of leases that we hold or grant.
         due = self._due
@@ -147,18 +138,17 @@ class Warden:
             self._on_booted(event)
         elif type(event) is DrainRequested:
             self._grants.freed_nodes += self.drains.on_drain_requested(event)
-            self._beat_at = self._due = event.at  # brokers need the reason, not only the loss of room
+            # Brokers need the reason now, not only the loss of room.
+            self._publisher.beat_at = self._due = event.at
 
     def _on_booted(self, event: Booted) -> None:
-        self._epoch, self._seed, self._wake_at, self._due = event.epoch, event.seed, NEVER, 0
+        self._random.seed, self._wake_at, self._due = event.seed, NEVER, 0
         if event.epoch > 1:
             self._mark("warden.restarted")
         self._links.boot(event.at)
         self._sessions.boot(event.at)
-        self._beat_at = event.at
-        for broker in self.config.active_brokers:
-            self._last_heard[broker] = event.at
-            self._sent_versions.setdefault(broker, 0)
+        self._publisher.boot(event.epoch, event.at)
+        self._last_heard |= dict.fromkeys(self.config.active_brokers, event.at)
         self._grants.silent_brokers |= dict.fromkeys(self.config.retired, True)
 
     def _handlers_by_type(self) -> dict[type, Callable[[int, str, Any], None]]:
@@ -170,7 +160,7 @@ class Warden:
             HeartbeatReply: self._on_heartbeat_reply,
             AckEnds: self._on_ack_ends,
             CancelAttempts: self._attempts.on_cancel_attempts,
-            RequestSnapshot: lambda _now, broker, _: self._send_snapshot(broker),
+            RequestSnapshot: lambda _now, broker, _: self._publisher.send_snapshot(self._effects, broker),
             OpenSession: self._on_open_session,
             RegisterStandby: self._on_register_standby,
             RequestTakeover: self._on_request_takeover,
@@ -204,9 +194,9 @@ class Warden:
         self._links.send(self._effects, now, broker, self._ownership.on_register_standby(broker, message))
         if former_owner and self._ownership.find_owner(message.shard) != former_owner:
             self._attempts.repeat_ends(message.shard)
-        self._send_snapshot(broker)
+        self._publisher.send_snapshot(self._effects, broker)
         # It may claim only in a lease round that it knows: send it now, not with the next heartbeat.
-        self._send_heartbeat(now, broker, self._ownership.rounds(broker, now))
+        self._publisher.send_heartbeat(self._effects, now, broker, self._ownership.rounds(broker, now))
 
     def _on_abort_takeover(self, now: int, broker: str, message: AbortTakeover) -> None:
         self._links.send(self._effects, now, broker, self._ownership.on_abort_takeover(broker, message))
@@ -225,29 +215,17 @@ class Warden:
 
     def _on_claim(self, now: int, broker: str, claim: Claim) -> None:
         self._note_alive(now, broker)
-        rounds = dict(claim.rounds)
         self._ownership.renew(broker, now, claim.echo, self._ownership.find_renewable(claim.rounds))
         if claim.acked_ends:
             self._attempts.on_ends_acked(claim.acked_ends)
         substituted: list[tuple[TaskId, int]] = []
         refused: list[RefusedTask] = []
-        fast = False
-        for number in claim.releases:
-            self._claims.release_lease(broker, number)
-        for batch in claim.batches:
-            reason = self._ownership.find_refusal(now, broker, batch.template.shard, rounds)
-            if reason is None and self._attempts.count_kept() + len(batch.tasks) > self.config.runs_max:
-                reason = RefusalReason.BUSY
-            if reason is not None:
-                self._mark(f"warden.refused_{reason}")
-                refused += self._claims.refuse(batch, reason)
-                self._claims.release_lease(broker, batch.lease)
-                continue
-            fast = self._claims.accept_batch(now, broker, batch, substituted, refused) or fast
+        fast = self._claims.accept_claim(now, broker, claim, substituted, refused)
         if claim.demand is not None:
             self._on_demand(now, broker, claim.demand)
         if fast or refused or substituted:
-            reply = ClaimReply(claim.number, tuple(substituted), tuple(refused), self._make_delta(broker))
+            delta = self._publisher.take_delta(broker)
+            reply = ClaimReply(claim.number, tuple(substituted), tuple(refused), delta)
             self._links.send(self._effects, now, broker, reply)
 
     def _on_demand(self, now: int, broker: str, lines: tuple[DemandLine, ...]) -> None:
@@ -266,7 +244,7 @@ class Warden:
             self._mark("warden.estate_adopted")
             running, ends = (
                 self._attempts.find_running_attempts(request.shard),
-                self._attempts.find_unacked_ends(request.shard),
+                self._attempts.unacked_ends.find(request.shard),
             )
             reply = OwnershipReply(
                 request.shard, reply.term, broker, True, request.takeover_id, tuple(running), tuple(ends)
@@ -290,19 +268,18 @@ class Warden:
                 self._attempts.lose_runner(record)
         if now >= self.drains.due:
             self._grants.freed_nodes += self.drains.expire(now)
-            self._beat_at = now
-        if now >= self._beat_at:
+            self._publisher.beat_at = now
+        if now >= self._publisher.beat_at:
             self._beat(now)
         if now >= self._attempts.starts_due:
             self._attempts.flush_starts()
-        if now >= self._delta_at:
-            self._delta_at = NEVER
-            self._send_deltas()
+        if now >= self._publisher.delta_at:
+            self._publisher.send_deltas(self._effects)
         if now >= self._links.due:
             self._links.tick(self._effects, now)
 
     def _beat(self, now: int) -> None:
-        self._beat_at = now + self._timings.beat
+        self._publisher.beat_at = now + self._timings.beat
         before = now - self._timings.suspect_after
         rounds = self._ownership.all_rounds(self.config.active_brokers, now)
         for broker in self.config.active_brokers:
@@ -310,44 +287,7 @@ class Warden:
                 self._mark("warden.broker_silent")
                 self._grants.silent_brokers[broker] = True
                 self._grants.review(now)
-            self._send_heartbeat(now, broker, rounds[broker])
-
-    def _send_heartbeat(self, now: int, broker: str, rounds: Rounds) -> None:
-        """Send one broker a heartbeat, which asks it to renew the leases of its shards."""
-        ledger = self._ledger
-        beat = WardenHeartbeat(ledger.cluster, self._epoch, now, ledger.version, rounds, self.drains.reported)
-        self._links.send_soft(self._effects, broker, beat)
-
-    def _send_deltas(self) -> None:
-        """Send every broker what has changed since the last delta to it; most share the same delta."""
-        version = self._ledger.version
-        changes: dict[int, ClusterDelta] = {}
-        for broker in self.config.active_brokers:
-            since = self._sent_versions.get(broker, 0)
-            if 0 < since < version:
-                change = changes.get(since)
-                if change is None:
-                    change = changes[since] = ClusterDelta(self._ledger.delta(self._epoch, since))
-                self._sent_versions[broker] = version
-                self._links.send_soft(self._effects, broker, change)
-
-    def _make_delta(self, broker: str) -> Delta | None:
-        self._ledger.publish()
-        since = self._sent_versions.get(broker, 0)
-        if since >= self._ledger.version or since == 0:
-            return None
-        self._sent_versions[broker] = self._ledger.version
-        return self._ledger.delta(self._epoch, since)
-
-    def _send_snapshot(self, broker: str) -> None:
-        ledger = self._ledger
-        ledger.publish()
-        self._sent_versions[broker] = ledger.version
-        offered = tuple(self.advertised_free())
-        snapshot = ClusterSnapshot(
-            ledger.cluster, self._epoch, ledger.version, ledger.dimensions, *self._layout, offered
-        )
-        self._links.send_soft(self._effects, broker, snapshot)
+            self._publisher.send_heartbeat(self._effects, now, broker, rounds[broker])
 
     def _serve(self, now: int) -> None:
         """Offer freed room; then serve demand that waited for other jobs to come or go."""
@@ -356,7 +296,7 @@ class Warden:
             nodes, grants.freed_nodes = grants.freed_nodes, []
             for node in dict.fromkeys(nodes):
                 grants.serve_node(now, node)
-        if self._ledger.affinity_changed:
+        if self._ledger.affinity.changed:
             grants.serve_affinity(now)
 
     def _flush(self, now: int) -> None:
@@ -368,26 +308,14 @@ class Warden:
         if grants.offers or self._attempts.pending_ends:
             self._attempts.send_updates(self._links, self._effects, now)
 
-    def _schedule_deltas(self, now: int) -> None:
-        """Schedule deltas if advertised room has changed and some broker has not been told."""
-        self._ledger.publish()
-        version = self._ledger.version
-        if self._checked_version == version or self._delta_at < NEVER:
-            return
-        self._checked_version = version
-        for sent_version in self._sent_versions.values():
-            if 0 < sent_version < version:
-                self._delta_at = now + self._timings.delta_linger
-                return
-
     def _schedule_wake(self, now: int) -> None:
         """Ask for a tick at the next due time, unless an earlier one will come anyway."""
-        sessions, leases = self._sessions, self._ledger.leases
+        sessions, leases, publisher = self._sessions, self._ledger.leases, self._publisher
         due = self._links.due
-        if self._beat_at < due:
-            due = self._beat_at
-        if self._delta_at < due:
-            due = self._delta_at
+        if publisher.beat_at < due:
+            due = publisher.beat_at
+        if publisher.delta_at < due:
+            due = publisher.delta_at
         if self.drains.due < due:
             due = self.drains.due
         if self._attempts.starts_due < due:
@@ -408,9 +336,6 @@ class Warden:
             self._wake_at = due
             self._effects.append(WakeAt(due))
 
-    def _next_start(self) -> int:
-        return hash_numbers(self._seed, self._steps)
-
     def _mark(self, name: str) -> None:
         self.marks[name] = self.marks.get(name, 0) + 1
 
@@ -423,7 +348,7 @@ class Warden:
     @property
     def epoch(self) -> int:
         """Number of starts."""
-        return self._epoch
+        return self._publisher.epoch
 
     def states(self) -> list[tuple[bool, bool, Vector]]:
         """Return for each node whether it is up, whether it drains, and its advertised room."""
@@ -457,69 +382,22 @@ class Warden:
 
     def dump(self) -> bytes:
         """Return the whole state."""
-        ledger = self._ledger
-        state = WardenState(
-            epoch=self._epoch,
-            seed=self._seed,
-            steps=self._steps,
-            armed=self._wake_at,
-            due=self._due,
-            seen=self._checked_version,
-            post_due=self._links.due,
-            beat_at=self._beat_at,
-            delta_at=self._delta_at,
-            news_at=self._attempts.starts_due,
-            version=ledger.version,
-            next_lease=ledger.next_lease,
-            attempts=ledger.attempts,  # type: ignore[arg-type]  # a task id is a number
-            leases=ledger.leases,
-            changed=ledger.changed,
-            up=mask_indices(ledger.up, ledger.nodes),
-            draining=mask_indices(ledger.draining, ledger.nodes),
-            withheld=ledger.withheld,
-            hold=self._grants.hold,
-            preempt_at=self._grants.preempt_at,
-            demand=self._grants.demand.entries,
-            silent=self._grants.silent_brokers,
-            sent_versions=self._sent_versions,
-            last_heard=self._last_heard,
-            started=self._attempts.pending_starts,
-            unacked_ends=self._attempts.unacked_ends,
-            ended=self._attempts.pending_ends,
-            runners=self._sessions.runners,
-            forget_at=self._sessions.forget_at,
-            shards=self._ownership.shards,
-            links=self._links.links,
-            closed_shards=self._ownership.closed_generations,
-            drains=self.drains.active,
-        )
-        return encode_state(state)
+        return dump_parts(self._parts(), self._wake_at, self._due, self._last_heard)
 
     def restore(self, state: bytes) -> None:
         """Replace the state by a dumped one."""
-        saved = decode_state(state)
-        ledger = self._ledger
-        self._epoch, self._seed, self._steps = saved.epoch, saved.seed, saved.steps
-        self._beat_at, self._delta_at, self._attempts.starts_due = (
-            saved.beat_at,
-            saved.delta_at,
-            saved.news_at,
-        )
-        ledger.restore(saved.attempts, saved.leases, saved.up, saved.draining, saved.withheld)  # type: ignore[arg-type]
-        self.drains.restore(saved.drains)
-        ledger.next_lease = saved.next_lease
-        self._grants.hold, self._grants.preempt_at = saved.hold, saved.preempt_at
-        ledger.restore_versions(saved.version, saved.changed, saved.hold.nodes if saved.hold else ())
-        self._grants.demand.restore(saved.demand)
-        self._grants.silent_brokers, self._sent_versions, self._last_heard = (
-            saved.silent,
-            saved.sent_versions,
-            saved.last_heard,
-        )
-        self._attempts.pending_starts, self._attempts.unacked_ends = saved.started, saved.unacked_ends
-        self._attempts.pending_ends = saved.ended
-        self._sessions.restore(saved.runners, saved.forget_at)
-        self._ownership.restore(saved.shards, saved.closed_shards)
-        self._links.restore(saved.links, saved.post_due)
-        self._wake_at, self._due, self._checked_version = saved.armed, saved.due, saved.seen
+        self._wake_at, self._due, self._last_heard = restore_parts(self._parts(), state)
         self._due_without_leases = -1
+
+    def _parts(self) -> WardenParts:
+        return WardenParts(
+            self._ledger,
+            self.drains,
+            self._grants,
+            self._sessions,
+            self._ownership,
+            self._attempts,
+            self._links,
+            self._publisher,
+            self._random,
+        )

@@ -15,7 +15,8 @@ from hanse.core.config import BrokerConfig, WardenConfig
 from hanse.core.warden.warden import Warden
 from hanse.live.config.league import LeagueConfig, LeagueError, PolicyConfig
 from hanse.model.resources import Resources
-from hanse.registry import RegistryError, make_policies
+from hanse.policy.node_rankers import FirstNodeRanker
+from hanse.registry import NODE_RANKERS, RegistryError, make_policies
 from hanse.security.atomic_files import PRIVATE, replace
 
 CONFIG_HISTORY_FILE: Final = "eras.json"
@@ -43,10 +44,17 @@ class WardenSettings(msgspec.Struct, frozen=True, tag="warden"):
     """Settings that decide what a warden does with its events."""
 
     config: WardenConfig
+    node_ranker: str = FirstNodeRanker.name
+    """Older records have none: there was only this one."""
 
     def make_machine(self) -> Warden:
         """Make a warden with these settings."""
-        return Warden(self.config)
+        try:
+            return Warden(self.config, NODE_RANKERS.get(self.node_ranker)())
+        except RegistryError as error:
+            raise LeagueError(
+                f"{self.config.name} has used a policy that is not here now: {error}"
+            ) from error
 
 
 MemberSettings = BrokerSettings | WardenSettings
@@ -88,7 +96,12 @@ def member_settings(league: LeagueConfig, member: str) -> MemberSettings:
     """Return the settings that the league file gives a member now."""
     if any(entry.name == member for entry in league.brokers):
         return BrokerSettings(league.broker_config(member), league.policy)
-    return WardenSettings(league.warden_config(member))
+    return warden_settings(league, member)
+
+
+def warden_settings(league: LeagueConfig, member: str) -> WardenSettings:
+    """Return the settings that the league file gives a warden now."""
+    return WardenSettings(league.warden_config(member), league.policy.node_ranker)
 
 
 def read_config_history(directory: Path, current: MemberSettings) -> list[ConfigEntry]:

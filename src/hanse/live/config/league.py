@@ -68,12 +68,14 @@ class BackendEntry(msgspec.Struct, frozen=True):
 
 
 class PolicyConfig(msgspec.Struct, frozen=True):
-    """Policies of the brokers, by name."""
+    """Policies of the brokers and the wardens, by name."""
 
     order: str = "fewest-remaining"
     placer: str = "best-fit"
     rank: str = "best-standing"
     sizer: str = "least"
+    node_ranker: str = "first"
+    """Policy of the wardens; all others are the brokers'."""
 
 
 class BrokerEntry(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from hanse.live.config.league import BackendEntry, PolicyConfig
 from hanse.model.form_fields import FormField
 from hanse.model.ids import BROKER_NUMBER_MAX
 from hanse.model.resources import CUSTOM_KINDS_MAX
-from hanse.registry import CLUSTER_RANKERS, PLACERS, QUEUE_ORDERS, SIZERS, Registry
+from hanse.registry import CLUSTER_RANKERS, NODE_RANKERS, PLACERS, QUEUE_ORDERS, SIZERS, Registry
 
 NODES_MAX: Final = 100_000
 """Nodes of one cluster."""
@@ -28,6 +28,7 @@ POLICIES: Final[dict[str, Registry[Any]]] = {
     "placer": PLACERS,
     "rank": CLUSTER_RANKERS,
     "sizer": SIZERS,
+    "node_ranker": NODE_RANKERS,
 }
 """Kinds of policies that the file chooses, with the registry of each."""
 
@@ -70,7 +71,7 @@ LEAGUE_FIELDS: Final = (
         "Times of the protocol. All members of a league have the same.", "timings: {beat: 1s}",
     ),
     FormField(
-        "policy", "mapping", "", "", "The policies of the brokers, by name.",
+        "policy", "mapping", "", "", "The policies of the brokers and the wardens, by name.",
         "policy: {order: fifo, placer: spread}",
     ),
 )  # fmt: skip
@@ -267,6 +268,12 @@ POLICY_FIELDS: Final = (
         "sizer", _one_of(POLICIES["sizer"].shipped), PolicyConfig().sizer, "",
         "How a broker sizes elastic work.",
         "sizer: priced",
+    ),
+    FormField(
+        "node_ranker", _one_of(POLICIES["node_ranker"].shipped), PolicyConfig().node_ranker, "",
+        "How a warden chooses a node: for a task whose proposed node is taken, and for waiting work that it "
+        "serves from free room.",
+        "node_ranker: best-fit",
     ),
 )  # fmt: skip
 """Fields of ``policy``."""

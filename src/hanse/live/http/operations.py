@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from hanse.api import league_records, records
+from hanse.api.job_forms import FORMS
 from hanse.api.rows import STATE_NAMES, JobDetail, JobRow
 from hanse.security.identity import MEMBERS, Role
 
@@ -156,7 +157,7 @@ NODES: Final = Operation(
     ),
 )  # fmt: skip
 SUBMIT_JOBS: Final = Operation(
-    name="submit_jobs", verb="POST", path="/v1/jobs", roles=SUBMIT, body=records.SubmitRequest, cost=5,
+    name="submit_jobs", verb="POST", path="/v1/jobs", roles=SUBMIT, body=FORMS.request, cost=5,
     answer=records.SubmitAnswer,
     doc="Submit jobs. Answered when each is safe with a second broker, or refused. If any job is "
     "invalid, none is submitted. A job with the `client_id` of an earlier one is that earlier one.",
@@ -181,7 +182,7 @@ LIST_JOBS: Final = Operation(
     ),
 )  # fmt: skip
 PLAN: Final = Operation(
-    name="plan_job", verb="POST", path="/v1/plan", roles=VIEW, body=records.JobForm, cost=10,
+    name="plan_job", verb="POST", path="/v1/plan", roles=VIEW, body=FORMS.job, cost=10,
     answer=records.PlanAnswer, doc="Estimate when and where a job would start if it were submitted now.",
 )  # fmt: skip
 GET_JOB: Final = Operation(

@@ -42,7 +42,8 @@ _UNSURE: Final = "the job is not yet safe with a second broker; submit it again 
 
 
 class _RawSubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``records.SubmitRequest`` with undecoded jobs: ``parse_job_form`` describes problems better."""
+    """``SubmitRequest`` of ``api.job_forms`` with undecoded jobs: ``parse_job_form`` describes problems
+    better."""
 
     jobs: Annotated[list[Any], Meta(min_length=1, max_length=JOBS_PER_REQUEST_MAX)]
 

@@ -73,6 +73,7 @@ DECISIONS_PER_JOB_MAX: Final = 1_000
 _INDEX: Final = TASKS_PER_JOB_MAX - 1
 _CANCELLED: Final = "cancelled: "
 _ENDED_EARLY: Final = "it ended before it was accepted"
+_WITHOUT_EXIT_CODE: Final = (Outcome.LOST, Outcome.UNSTARTED)
 _WAITS_FOR_JOBS: Final = "waits for other jobs to succeed"
 _NONE8: Final = (None,) * 8
 _MISSING: Final = object()
@@ -407,15 +408,13 @@ class Projector:
     def settle_task(self, job: LiveJob, index: int, state: int, end: AttemptEnd | None = None) -> None:
         """Set a task's state after an attempt (terminal or queued), and write its row."""
         started: int | None = None
-        cells: tuple[int | str | None, ...]
-        if end is None:
-            cells = (None,) * 6
-        elif end.usage is None:
-            cells = (end.outcome, end.exit_code, None, None, None, end.note or None)
-        else:
+        cells: tuple[int | str | None, ...] = (None,) * 6
+        if end is not None:
             usage = end.usage
-            cells = (end.outcome, end.exit_code, usage.cpu, usage.memory, usage.run_time, end.note or None)
-            if usage.run_time and job.state[index] == RUNNING:
+            code = None if end.outcome in _WITHOUT_EXIT_CODE else end.exit_code
+            measured = (None,) * 3 if usage is None else (usage.cpu, usage.memory, usage.run_time)
+            cells = (end.outcome, code, *measured, end.note or None)
+            if usage is not None and usage.run_time and job.state[index] == RUNNING:
                 started = self.now - usage.run_time
                 job.started = min(started, job.started or started)  # the start may be reported late or never
         ended = self.now if end is not None or state >= SUCCEEDED else None

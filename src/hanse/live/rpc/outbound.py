@@ -34,6 +34,10 @@ class OutboundConnection(asyncio.Protocol):
         self._checked_at = 0.0
         """Time of the latest check for silence."""
         self.writable = False
+        self._ending = False
+        """True if it was closed or aborted: a TLS transport that is closed twice cannot be aborted."""
+        self.dialled = False
+        """True if the dial has returned. A dial that is cancelled before closes the transport itself."""
         self.incompatible = False
         """True if the peer speaks none of our wire versions."""
         self.opened_at = 0.0
@@ -109,10 +113,14 @@ class OutboundConnection(asyncio.Protocol):
         self._sender.on_connection_lost(self, exc)
 
     def close(self) -> None:
-        """Send written data, then close; abort if that takes too long."""
+        """Send written data, then close; abort if that takes too long, or if the dial has not returned."""
+        if not self.dialled:
+            self.abort()
+            return
         self._cancel_stall_timer()
         self.writable = False
-        if self._transport is not None and not self.closed.done():
+        if self._transport is not None and not self._ending and not self.closed.done():
+            self._ending = True
             loop = asyncio.get_running_loop()
             timer = loop.call_later(self._shared.bounds.close_seconds, self._abort_late)
             self.closed.add_done_callback(lambda _: timer.cancel())
@@ -128,6 +136,7 @@ class OutboundConnection(asyncio.Protocol):
         self._cancel_stall_timer()
         self.writable = False
         if self._transport is not None:
+            self._ending = True
             self._transport.abort()
 
 
@@ -249,6 +258,7 @@ class PeerSender:
                     ssl_handshake_timeout=bounds.dial_seconds,
                     ssl_shutdown_timeout=bounds.close_seconds,
                 )
+            connection.dialled = True
             if connection.incompatible:
                 self._on_unreachable(begun)
         except ssl.SSLError as error:

@@ -1,6 +1,6 @@
-"""The compiled launcher and supervisor of tasks: where its program is, and from which source it was built.
+"""The compiled launcher and supervisor of tasks: the place of its program, and the sum of its sources.
 
-``supervisor.c`` says what it does and why; ``setup.py`` compiles it to ``_supervisor`` beside it.
+``main.c`` says what it does and why; ``setup.py`` compiles all C files of this folder to ``_supervisor``.
 """
 
 import zlib
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 PROGRAM: Final = Path(__file__).with_name("_supervisor")
-SOURCE: Final = Path(__file__).with_name("supervisor.c")
 
 
 class SupervisorMissingError(RuntimeError):
@@ -28,5 +27,14 @@ def supervisor_program() -> Path:
 
 @cache
 def source_checksum() -> int:
-    """What the program must say it was built from; 0 (anything) where the source is not shipped."""
-    return zlib.crc32(SOURCE.read_bytes()) if SOURCE.is_file() else 0
+    """The sum of the sources that the program must have been built from; 0 (anything) where they are not
+    shipped."""
+    crc = 0
+    for path in source_files():
+        crc = zlib.crc32(path.read_bytes(), crc)
+    return crc
+
+
+def source_files() -> list[Path]:
+    """The C files and headers of the program, in the order in which their sum is taken."""
+    return sorted(path for path in PROGRAM.parent.iterdir() if path.suffix in (".c", ".h"))

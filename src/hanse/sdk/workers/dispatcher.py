@@ -345,7 +345,7 @@ class Dispatcher(threading.Thread):
             for call in self.pool.on_returned(worker, message.numbers):
                 call.future._set_cancelled()
         elif isinstance(message, PayloadPiece):
-            worker.connection.assembler.add(message)
+            worker.connection.assembler.add_piece(message)
         else:
             raise FrameError(f"the message {type(message).__name__} is not for an executor")
 

@@ -34,7 +34,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from hanse.core.broker.placement import EXPECTED_MAX
+from hanse.core.broker.withdrawal import EXPECTED_MAX
 from hanse.core.messaging.link import NEVER
 from hanse.core.runner.runner import Runner
 from hanse.model.effects import (

@@ -19,7 +19,6 @@ import numpy as np
 from hanse.core.broker.broker import Broker
 from hanse.core.config import BrokerConfig
 from hanse.core.runner.runner import Runner
-from hanse.core.warden.warden import Warden
 from hanse.model.effects import JobAccepted, JobSettled, LaunchAttempt, RequestRejected
 from hanse.model.ids import SECOND, JobId, index_of, job_of
 from hanse.model.messages import Envelope
@@ -35,6 +34,7 @@ from hanse.sim.replay.league_setup import (
     ReplayLeague,
     make_broker,
     make_league,
+    make_warden,
 )
 from hanse.sim.replay.queue_order import queue_order_of
 from hanse.sim.replay.records import Progress, ReplayError, ReplayOutcome, ReplaySettings, ReplayWorkload
@@ -252,7 +252,7 @@ def _make_league(
     return SimulatedLeague(
         network.world,
         network,
-        LeagueFactories(make_broker_of, Warden, Runner),
+        LeagueFactories(make_broker_of, lambda config, _: make_warden(config, settings), Runner),
         LeagueDesign(
             brokers=replay_league.brokers,
             wardens=replay_league.wardens,

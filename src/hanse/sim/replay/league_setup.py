@@ -42,7 +42,7 @@ from hanse.policy.interface import QueueOrder
 from hanse.policy.placers import Random
 from hanse.policy.queue_orders import PriorityWithAgeing
 from hanse.policy.sizers import LeastSizer
-from hanse.registry import QUEUE_ORDERS
+from hanse.registry import NODE_RANKERS, QUEUE_ORDERS
 from hanse.sim.baselines.task_level.job_ranks import is_short
 from hanse.sim.replay.queue_order import queue_order_of
 from hanse.sim.replay.records import ReplayError, ReplayOutcome, ReplaySettings, ReplayWorkload
@@ -166,6 +166,11 @@ def make_broker(config: BrokerConfig, order: QueueOrder) -> Broker:
     return Broker(config, order, Random(), RotatingRanker(), LeastSizer())
 
 
+def make_warden(config: WardenConfig, settings: ReplaySettings) -> Warden:
+    """Return a warden with the node ranker of the settings."""
+    return Warden(config, NODE_RANKERS.get(settings.node_ranker)())
+
+
 def broker_config(
     league: ReplayLeague, number: int, workload: ReplayWorkload, is_alone: bool
 ) -> BrokerConfig:
@@ -192,7 +197,7 @@ def make_machines(
     for number, name in enumerate(league.brokers):
         machines[name] = make_broker(broker_config(league, number, workload, True), order)
     for warden in league.wardens:
-        machines[warden.name] = Warden(warden)
+        machines[warden.name] = make_warden(warden, settings)
     for runner in league.runners:
         machines[runner.name] = Runner(runner)
     return machines

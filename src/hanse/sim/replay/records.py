@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from hanse.registry import QUEUE_ORDERS
+from hanse.policy.node_rankers import FirstNodeRanker
+from hanse.registry import NODE_RANKERS, QUEUE_ORDERS
 
 Ints = npt.NDArray[np.int64]
 
@@ -103,6 +104,8 @@ class ReplaySettings(msgspec.Struct, frozen=True):
     """List of nodes, for the placement of pods."""
     faults: str = ""
     """File of faults to inject, for the policies that support them; empty = none."""
+    node_ranker: str = FirstNodeRanker.name
+    """Choice of nodes at the wardens of ``hanse``."""
     engine: str = "auto"
     """Engine of ``hanse``; the outcome does not depend on it."""
 
@@ -115,6 +118,8 @@ class ReplaySettings(msgspec.Struct, frozen=True):
         if self.clusters * self.brokers > self.nodes:
             return f"{self.nodes} nodes are too few for {self.clusters} clusters x {self.brokers} brokers"
         if problem := QUEUE_ORDERS.find_problem(self.order):
+            return problem
+        if problem := NODE_RANKERS.find_problem(self.node_ranker):
             return problem
         if self.engine not in ENGINES:
             return f"unknown engine {self.engine!r}; known: {', '.join(ENGINES)}"

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from hanse.policy.node_rankers import FirstNodeRanker
 from hanse.sim.replay.execution import run_batch, run_once
 from hanse.sim.replay.metrics import as_dict
 from hanse.sim.replay.records import ReplayError, ReplaySettings, ReplayWorkload
@@ -45,9 +46,12 @@ class SweepCell(msgspec.Struct, frozen=True):
     settings: ReplaySettings
 
     def key(self) -> str:
-        """Return the key of this cell: everything but the engine, on which no result depends."""
+        """Return the key of this cell: everything but the engine, on which no result depends, and but the
+        default node ranker, which older result files do not name."""
         fields = msgspec.to_builtins(self)
         del fields["settings"]["engine"]
+        if self.settings.node_ranker == FirstNodeRanker.name:
+            del fields["settings"]["node_ranker"]
         return msgspec.json.encode(fields).decode()
 
 

@@ -53,7 +53,7 @@ def test_doors_do_not_point_at_each_other_when_the_adopter_has_forgotten_the_job
     league, number = taken_over()
     league.end(number)
     league.run(20 * SECOND)
-    broker(league, "b2")._lifecycle.ended_jobs.clear()  # as after very many other jobs
+    broker(league, "b2")._lifecycle.dependencies.ended_jobs.clear()  # as after very many other jobs
     assert broker(league, "b1").find_answering_broker(number) == "b2"
     assert broker(league, "b2").find_answering_broker(number) == "b1", "it has that broker's number"
     assert way(league, "b1", number) == ["b1", "b2", ""]

@@ -14,7 +14,7 @@ from tests.live.backends.places import NODES, run
 from tests.live.backends.process.test_recovery import supervisor_of
 
 GRACE_BITS = 44
-"""Of what a signal to stop says; above them is whose attempt it means (``supervisor.c``)."""
+"""Of what a signal to stop says; above them is whose attempt it means (``supervisor/common.h``)."""
 
 
 def plain(place: Path) -> ProcessBackend:

@@ -8,7 +8,8 @@ import pytest
 
 from hanse.live.backends.interface import Stream
 from hanse.live.backends.process.backend import ProcessBackend
-from hanse.live.backends.process.output_files import FOLLOWERS_MAX, KeptOutputs
+from hanse.live.backends.process.output_files import KeptOutputs
+from hanse.live.backends.process.output_reader import FOLLOWERS_MAX
 from hanse.model.ids import TaskId
 from hanse.model.messages import Outcome
 from tests.live.backends.desk import Desk, launch, read, read_until, task, with_desk

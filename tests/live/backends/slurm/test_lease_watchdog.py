@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -37,8 +38,12 @@ def grouped() -> Iterator[Slurm]:
 
 def script_processes(slurm: Slurm) -> list[int]:
     """The shells of a running script: the script itself, and the one that looks at its orders."""
-    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in steps_below(slurm.base)}
-    return [pid for pid, command in commands.items() if b"/slurm_script\0" in command]
+    found = []
+    for pid in steps_below(slurm.base):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it may end while it is looked at
+            if b"/slurm_script\0" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
 
 
 def check_leaver(slurm: Slurm, place: Path, leaver: str) -> None:
@@ -73,7 +78,8 @@ def check_leaver(slurm: Slurm, place: Path, leaver: str) -> None:
         assert shared.read_records((task(0), 1)).end is None
     finally:
         for pid in halted:
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
     slurm.wait(lambda: shared.read_records((task(0), 1)).end is not None, "the script tells the end")
     ended = shared.read_records((task(0), 1)).end
     assert ended is not None

@@ -58,7 +58,7 @@ def test_why_an_attempt_waits() -> None:
 
 def test_what_has_begun_or_is_taken_back_does_not_wait() -> None:
     pending = [job("PENDING", "Priority")]
-    for change in ({"started": True}, {"stop_at": 0}, {"fate": EndReason(Outcome.LOST)}):
+    for change in ({"started": True}, {"stop_at": 0}, {"end_reason": EndReason(Outcome.LOST)}):
         attempt = SlurmAttempt(launch(b""), NO_PROGRAM, 0)
         assert find_pending_attempt(attempt, pending, "", False) is not None
         for name, value in change.items():

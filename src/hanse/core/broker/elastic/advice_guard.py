@@ -16,8 +16,11 @@ from typing import Final
 import msgspec
 
 from hanse.model.ids import MINUTE
-from hanse.policy.edge.guard import MARGIN, STANDARD_ERRORS
 
+MARGIN: Final = 0.05
+"""Share by which advised tasks may cost more than the rule's."""
+STANDARD_ERRORS: Final = 2.0
+"""Standard errors by which the margin must be exceeded: an unlucky hour proves nothing."""
 ENDS_MIN: Final = 10
 """Advised tasks that must have ended before a kind is judged."""
 RULE_ENDS_MIN: Final = 5

@@ -26,7 +26,7 @@ HELD_SHOWN_MAX: Final = 64
 HELD_LOOKED_AT_MAX: Final = 1_000
 """Running tasks that are examined to choose them, by job and index."""
 CLUSTERS_SHOWN_MAX: Final = 62
-"""Clusters in one request: as many as a network can distinguish (``policy.edge.view.CLUSTERS_MAX``)."""
+"""Clusters in one request: models keep sets of clusters as bits of a signed 64-bit integer."""
 _CPU: Final = 0
 _GPU: Final = 2
 """Rows of the columns of capacity."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from hanse.core.broker.context import BrokerContext
-from hanse.core.broker.failover.owned_shards import OwnedShardsState
+from hanse.core.broker.failover.end_log import EndLog
 from hanse.core.broker.failover.standby import StandbyShards
 from hanse.core.broker.job_lifecycle import JobLifecycle
 from hanse.core.broker.job_table import JobRecord
@@ -28,33 +28,27 @@ class DuplicateSubmissions:
     """Doubtful jobs of one broker, and its replies to the queries of others."""
 
     def __init__(
-        self, context: BrokerContext, lifecycle: JobLifecycle, state: Callable[[], OwnedShardsState],
-        is_reachable: Callable[[str], bool], admit_again: Callable[[list[JobRecord]], None],
-    ) -> None:  # fmt: skip
+        self, context: BrokerContext, lifecycle: JobLifecycle, end_log: EndLog, standby_shards: StandbyShards
+    ) -> None:
         self.context, self.lifecycle = context, lifecycle
-        self._state = state
-        self._is_reachable = is_reachable
-        self._admit_again = admit_again
-        """Callback with jobs after a reply: admit them if nothing else prevents it."""
-        self.on_dropped: Callable[[JobRecord], None] = lambda _: None
-        """Callback with a job that was dropped: its standby must forget it."""
-        self._standby: StandbyShards | None = None
-
-    def handlers(self, standby_shards: StandbyShards) -> dict[type, Callable[[str, Any], None]]:
-        """Return the handlers by message type."""
+        self.state = context.owned_shards.state
+        self._end_log = end_log
         self._standby = standby_shards
+
+    def handlers(self) -> dict[type, Callable[[str, Any], None]]:
+        """Return the handlers by message type."""
         return {DuplicateQuery: self.on_duplicate_query, DuplicateReply: self.on_duplicate_reply}
 
     def mark_doubtful(self, records: Iterable[JobRecord]) -> None:
         """Mark jobs that may have been submitted elsewhere, unless they were acknowledged."""
-        doubtful = self._state().doubtful
+        doubtful = self.state.doubtful
         for record in records:
             if not record.admitted and record.spec.client_id and self.context.membership.peers:
                 doubtful.setdefault(record.id, {})
 
     def must_wait(self, record: JobRecord) -> bool:
         """True if a job that is safe with its standby must wait for replies of peers."""
-        doubtful = self._state().doubtful
+        doubtful = self.state.doubtful
         if self.context.now - record.accepted_at > self.context.timings.suspect_after:
             self.mark_doubtful((record,))
         answers = doubtful.get(record.id)
@@ -62,7 +56,7 @@ class DuplicateSubmissions:
             return False
         context, waits = self.context, False
         for peer in context.membership.peers:
-            if answers.get(peer) or not self._is_reachable(peer):
+            if answers.get(peer) or not context.is_reachable(peer):
                 continue
             waits = True
             if peer not in answers and not context.links.link(peer).is_crowded:  # else with a later heartbeat
@@ -76,7 +70,7 @@ class DuplicateSubmissions:
 
     def review(self) -> None:
         """Check the doubtful jobs again with every heartbeat: peers may have come or gone."""
-        doubtful = self._state().doubtful
+        doubtful = self.state.doubtful
         waiting = []
         for job in list(doubtful):
             record = self.context.jobs.get(job)
@@ -85,22 +79,22 @@ class DuplicateSubmissions:
             else:
                 waiting.append(record)
         if waiting:
-            self._admit_again(waiting)
+            self.context.owned_shards.admit_again(waiting)
 
     def on_duplicate_reply(self, peer: str, message: DuplicateReply) -> None:
         """Handle a peer's reply: it knows the client id of a doubtful job, or does not."""
-        answers = self._state().doubtful.get(message.job)
+        answers = self.state.doubtful.get(message.job)
         record = self.context.jobs.get(message.job)
         if answers is None or record is None or record.admitted or peer not in answers:
             return
         if not message.known_job:
             answers[peer] = True
-            self._admit_again([record])
+            self.context.owned_shards.admit_again([record])
             return
         self.context.mark("broker.dropped_duplicate")
-        del self._state().doubtful[message.job]
+        del self.state.doubtful[message.job]
         self.lifecycle.forget_duplicate(record, JobId(message.known_job))
-        self.on_dropped(record)
+        self._end_log.forget_replica(record)
         if record.client:
             reason = f"client_id: the league has this job already, as {job_text(JobId(message.known_job))}"
             self.context.effects.append(RequestRejected(record.client, record.request, reason))
@@ -109,9 +103,9 @@ class DuplicateSubmissions:
         """Reply with the number of the job that has this client id here, if it is another one. Of two
         doubtful jobs the lower number stays."""
         known = self.lifecycle.clients.get(message.client_id)
-        if known is None and self._standby is not None:
+        if known is None:
             known = self._standby.find_by_client_id(message.client_id)
-        if known == message.job or (known in self._state().doubtful and message.job < (known or 0)):
+        if known == message.job or (known in self.state.doubtful and message.job < (known or 0)):
             known = None
         self.context.links.send(
             self.context.effects, self.context.now, peer, DuplicateReply(message.job, known or 0)

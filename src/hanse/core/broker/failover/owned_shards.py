@@ -6,7 +6,8 @@ from collections.abc import Container, Iterable, Sequence, Sized
 import msgspec
 
 from hanse.core.broker.failover.end_columns import ends_in
-from hanse.core.broker.job_table import OUTCOME_BY_STATE
+from hanse.core.broker.failover.terms import takeover_count
+from hanse.core.broker.job_table import OUTCOME_BY_STATE, JobRecord
 from hanse.core.messaging.link import NEVER
 from hanse.model.effects import Effect, TaskSettled, TasksSettled
 from hanse.model.ids import JobId, TaskId, job_of
@@ -71,6 +72,8 @@ class OwnedShard(
     """Columns of ends to be published, where neighbours ended differently: message number, and the column."""
     done_runs: list[tuple[TaskId, int, int, int]] = []
     """Runs of neighbours that ended alike, not yet sent to the standby: task, state, attempt, count."""
+    agreed_version: int = 0
+    """Version of the league file by which every warden has agreed to the takeover of this shard."""
 
     def ack_later(self, cluster: str, task: TaskId, attempt: int) -> bool:
         """Let the warden forget an end when the standby knows it; True if there is a standby."""
@@ -79,6 +82,13 @@ class OwnedShard(
         else:
             self.pending_acks.append((0, cluster, task, attempt))
         return bool(self.standby)
+
+    def is_unknown_to(self, cluster: str, since: int) -> bool:
+        """True if the warden of a cluster that joined in version ``since`` may take a former owner of this
+        shard for its owner: it was not asked at the takeover, and has not answered a registration."""
+        is_taken_over = takeover_count(self.term) > 0
+        is_informed = cluster in self.accepted_terms or cluster in self.disowned_by
+        return is_taken_over and since > self.agreed_version and not is_informed
 
     def is_quiet(self) -> bool:
         """True if no job and no unsent entry of the shard is left."""
@@ -223,6 +233,68 @@ class OwnedShardsState(
         """Drop the record that another broker has taken a job."""
         self.transferred_jobs.pop(job, None)
         self.new_owners.pop(job, None)
+
+    def fill(self, saved: "OwnedShardsState") -> None:
+        """Take every field from a dumped state."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(saved, name))
+
+
+class OwnedShards:
+    """Own shards of one broker: the state that is dumped, and what follows from it."""
+
+    def __init__(self, broker: str) -> None:
+        self.broker = broker
+        self.state = OwnedShardsState(0, {}, {}, {}, NEVER, [], {}, {})
+        """One record permanently: parts may keep it, because ``restore`` only fills it."""
+        self.ids: tuple[ShardId, ...] = ()
+        """Ids of the owned shards, as the reply to every warden's heartbeat carries them."""
+        self.needs_release = True
+        """True if something may be releasable: an entry was added, or an acknowledgement has come."""
+
+    @property
+    def base_shard(self) -> ShardId:
+        """Shard that newly submitted jobs join."""
+        return f"{self.broker}#{self.state.generation}"
+
+    def add(self, shard: ShardId, owned: OwnedShard) -> OwnedShard:
+        """Add a shard, and return its record."""
+        self.state.owned[shard] = owned
+        self.ids = tuple(self.state.owned)
+        return owned
+
+    def remove(self, shard: ShardId) -> OwnedShard | None:
+        """Remove a shard, and return its record if it was owned."""
+        owned = self.state.owned.pop(shard, None)
+        self.ids = tuple(self.state.owned)
+        return owned
+
+    def on_firm_ack(self) -> None:
+        """Note that a peer has confirmed more messages, if anything of a shard waits for a confirmation."""
+        for owned in self.state.owned.values():
+            waits = owned.publishing or owned.admitting or owned.pending_acks or owned.copy_complete_message
+            if waits or owned.next_republishing() < NEVER:
+                self.needs_release = True
+                return
+
+    def admit_again(self, records: list[JobRecord]) -> None:
+        """Queue doubtful jobs for admission again after a reply."""
+        queued_jobs = {job for owned in self.state.owned.values() for _, job in owned.admitting}
+        for record in records:
+            owned = self.state.owned.get(record.shard)
+            if owned is not None and record.id not in queued_jobs:
+                owned.admitting.append((owned.last_message if owned.standby else 0, record.id))
+                self.needs_release = True
+
+    def restore(self, saved: OwnedShardsState) -> None:
+        """Restore a dumped state."""
+        self.state.fill(saved)
+        self.ids = tuple(self.state.owned)
+        self.needs_release = True
+
+    def check(self) -> None:
+        """Assert that the list of ids matches the owned shards."""
+        assert self.ids == tuple(self.state.owned), f"{self.ids} are not {list(self.state.owned)}"
 
 
 class UnreplicatedEnds:

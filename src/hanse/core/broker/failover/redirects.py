@@ -25,7 +25,7 @@ def find_answering_broker(
     """Return the broker that answers for a job, as far as is known here: this one if the job is its own or it
     remembers the end, else a living one that was not ``asked``; "" if there is none."""
     config = context.config
-    if job in context.jobs or job in lifecycle.ended_jobs:
+    if job in context.jobs or job in lifecycle.dependencies.ended_jobs:
         return config.name
     number = broker_number(job)
     first = config.brokers[number - 1] if 0 < number <= len(config.brokers) else ""

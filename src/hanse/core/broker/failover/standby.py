@@ -1,11 +1,10 @@
-"""Standby side of failover: copies of peers' jobs, and takeover of shards of silent owners.
+"""Standby side of failover: copies of peers' jobs, and what is restored from them after a takeover.
 
-A takeover is a request to every warden. It succeeds only if all of them agree. One refusal, or a sign of life
-of the owner, aborts it everywhere. Each attempt has its own id, so late replies to earlier ones are ignored.
+``takeover`` requests and completes takeovers.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -20,11 +19,9 @@ from hanse.model.messages import (
     AbortTakeover,
     Ack,
     AttemptEnd,
-    OwnershipReply,
     Replica,
     ReplicateJobs,
     ReplicaUpdate,
-    RequestTakeover,
     ShardId,
 )
 from hanse.model.messages.shard_teardown import DropReplicas
@@ -77,20 +74,37 @@ class StandbyShard(
 class StandbyShards:
     """Shards of which this broker is the standby."""
 
-    def __init__(self, context: BrokerContext, take_over: Callable[[ShardId, StandbyShard], None]) -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self.context = context
         self.shards: dict[ShardId, StandbyShard] = {}
         self.takeover_count = 0
         """Takeover attempts started so far."""
-        self._take_over = take_over
+
+    def handlers(self) -> dict[type, Callable[[str, Any], None]]:
+        """Return the handlers by message type."""
+        return {
+            ReplicateJobs: self.on_replicate_jobs,
+            ReplicaUpdate: self.on_replica_update,
+            DropReplicas: self.on_drop_replicas,
+        }
+
+    def restore(self, shards: dict[ShardId, StandbyShard], takeover_count: int) -> None:
+        """Restore a dumped state."""
+        self.shards, self.takeover_count = upgrade_standby_shards(shards), takeover_count
+
+    def find_leftovers(self) -> list[str]:
+        """List what should not exist when no work is left."""
+        return [f"takeover of {e} is under way" for e, w in self.shards.items() if w.is_taking_over]
 
     def on_replicate_jobs(self, owner: str, message: ReplicateJobs) -> None:
         """Store copies of a peer's jobs, and acknowledge at once, because a submitter waits."""
+        if message.shard in self.context.owned_shards.state.owned:
+            return  # taken over: its former owner is told so
         self.context.links.send_soft(self.context.effects, owner, Ack())
         shard_copy = self.shards.get(message.shard)
         if shard_copy is not None and message.term > shard_copy.term:
             if shard_copy.is_taking_over:
-                self._abort_takeover(message.shard, shard_copy)
+                self.abort_takeover(message.shard, shard_copy)
             shard_copy = None  # a new term starts with a new copy of everything
         if shard_copy is None:
             shard_copy = StandbyShard(
@@ -146,7 +160,11 @@ class StandbyShards:
         """Drop the copies of a shard, and abort its takeover."""
         shard_copy = self.shards.pop(shard)
         if shard_copy.is_taking_over:
-            self._abort_takeover(shard, shard_copy)
+            self.abort_takeover(shard, shard_copy)
+
+    def count_takeovers(self) -> int:
+        """Count the takeovers under way: wardens that have agreed already would wait for this broker."""
+        return sum(shard_copy.is_taking_over for shard_copy in self.shards.values())
 
     def has_job(self, job: JobId) -> bool:
         """True if a copy of a job is kept here."""
@@ -196,66 +214,8 @@ class StandbyShards:
                 self.context.mark("broker.end_for_peer")
         return remaining
 
-    def review(self) -> None:
-        """Start takeovers of the shards of silent owners, with every heartbeat; abort where the owner
-        lives."""
-        context = self.context
-        for shard, shard_copy in list(self.shards.items()):
-            if context.membership.is_alive(shard_copy.owner):
-                if shard_copy.is_taking_over:
-                    context.mark("broker.adoption_abandoned")
-                    self._abort_takeover(shard, shard_copy)
-            elif shard_copy.is_taking_over:
-                self._request_takeover(shard, shard_copy)
-                self._take_over_if_agreed(shard, shard_copy)  # the last missing cluster may have retired
-            elif (
-                _can_take_over(shard_copy)
-                and not shard_copy.is_taking_over
-                and context.now >= shard_copy.retry_at
-            ):
-                context.mark("broker.adoption_begun")
-                shard_copy.is_taking_over = True
-                self.takeover_count += 1
-                shard_copy.takeover_id = self.takeover_count
-                shard_copy.clusters_asked = 0
-                self._request_takeover(shard, shard_copy)
-
-    def on_ownership_reply(self, cluster: str, message: OwnershipReply) -> None:
-        """Handle a warden's reply to a takeover request."""
-        shard_copy = self.shards.get(message.shard)
-        if (
-            shard_copy is None
-            or not shard_copy.is_taking_over
-            or message.takeover_id != shard_copy.takeover_id
-        ):
-            return
-        if not message.accepted:
-            self.context.mark("broker.adoption_refused")
-            self._abort_takeover(message.shard, shard_copy)
-            if message.term > shard_copy.term:
-                del self.shards[message.shard]  # a newer term is registered: our copies are out of date
-            return
-        shard_copy.answers[cluster] = True
-        shard_copy.running += [(cluster, task, attempt) for task, attempt in message.running]
-        shard_copy.ends += [(cluster, end) for end in message.ended]
-        self._take_over_if_agreed(message.shard, shard_copy)
-
-    def _request_takeover(self, shard: ShardId, shard_copy: StandbyShard) -> None:
-        """Send the request to the clusters that were not asked yet: all, or those that have joined since."""
-        context = self.context
-        for cluster in context.config.clusters[shard_copy.clusters_asked :]:
-            if cluster not in context.config.retired:
-                request = RequestTakeover(shard, shard_copy.owner, shard_copy.term, shard_copy.takeover_id)
-                context.links.send(context.effects, context.now, cluster, request)
-        shard_copy.clusters_asked = len(context.config.clusters)
-
-    def _take_over_if_agreed(self, shard: ShardId, shard_copy: StandbyShard) -> None:
-        if all(name in shard_copy.answers for name in self.context.config.active_clusters):
-            self.context.mark("broker.adopted_estate")
-            del self.shards[shard]
-            self._take_over(shard, shard_copy)
-
-    def _abort_takeover(self, shard: ShardId, shard_copy: StandbyShard) -> None:
+    def abort_takeover(self, shard: ShardId, shard_copy: StandbyShard) -> None:
+        """Abort a takeover attempt at every warden; another one may begin later."""
         context = self.context
         for cluster in context.config.active_clusters:
             context.links.send(
@@ -289,7 +249,7 @@ def restore_placements(
     return ends
 
 
-def _can_take_over(shard_copy: StandbyShard) -> bool:
+def can_take_over(shard_copy: StandbyShard) -> bool:
     """True if the copy has jobs and nothing of it is missing."""
     return bool(shard_copy.jobs) and not shard_copy.is_partial and is_complete(shard_copy)
 

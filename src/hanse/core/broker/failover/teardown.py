@@ -17,8 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from hanse.core.broker.context import BrokerContext
-from hanse.core.broker.failover.owned_shards import OwnedShard, OwnedShardsState, PendingRelease
-from hanse.core.broker.failover.standby import StandbyShards
+from hanse.core.broker.failover.owned_shards import OwnedShard, PendingRelease
 from hanse.core.broker.failover.terms import takeover_count
 from hanse.model.messages import OwnershipTransferred, ShardId
 from hanse.model.messages.shard_teardown import CloseShard, CloseShardReply, DropReplicas, OwnershipReleased
@@ -34,32 +33,27 @@ class ShardTeardown:
     """Teardown at one broker of the shards that it took over, and release of those that were taken from
     it."""
 
-    def __init__(
-        self, context: BrokerContext, state: Callable[[], OwnedShardsState], base_shard: Callable[[], ShardId]
-    ) -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self.context = context
-        self._state = state
-        self._base_shard = base_shard
-        self.on_closed: Callable[[], None] = lambda: None
-        """Callback after a shard was closed."""
+        self.shards = context.owned_shards
+        self.state = context.owned_shards.state
         self.has_grown = True
         """True if a cluster may have more lease rounds than are kept: rounds were added, or a shard was
         removed. The code that adds rounds sets it."""
 
-    def handlers(self, standby_shards: StandbyShards) -> dict[type, Callable[[str, Any], None]]:
+    def handlers(self) -> dict[type, Callable[[str, Any], None]]:
         """Return the handlers by message type."""
         return {
             CloseShardReply: self.on_close_shard_reply,
             OwnershipReleased: self.on_ownership_released,
-            DropReplicas: standby_shards.on_drop_replicas,
         }
 
     # --- the owner -----------------------------------------------------------------------------------------
 
     def review(self) -> None:
         """Ask the wardens, with every heartbeat, to close finished shards."""
-        base = self._base_shard()
-        for shard, owned_shard in list(self._state().owned.items()):
+        base = self.shards.base_shard
+        for shard, owned_shard in list(self.state.owned.items()):
             former = owned_shard.former_owner not in self.context.config.retired and owned_shard.former_owner
             if shard != base and not former and owned_shard.is_quiet():
                 if owned_shard.closed_at and self._is_closed(owned_shard):
@@ -69,7 +63,7 @@ class ShardTeardown:
 
     def boot(self) -> None:
         """Stop waiting for retired members, after a start with perhaps newer settings."""
-        state, retired = self._state(), self.context.config.retired
+        state, retired = self.state, self.context.config.retired
         for owned_shard in state.owned.values():
             if owned_shard.former_owner in retired:
                 owned_shard.former_owner = ""
@@ -81,7 +75,7 @@ class ShardTeardown:
     def count_unreplicated(self) -> int:
         """Count what would be lost with this broker: jobs without a complete copy elsewhere, and messages
         that others have not received, such as a takeover or an acknowledgement."""
-        context, owned = self.context, self._state().owned
+        context, owned = self.context, self.state.owned
         exposed = [
             name
             for name, owned_shard in owned.items()
@@ -96,14 +90,14 @@ class ShardTeardown:
     def trim(self) -> None:
         """Drop lease rounds of foreign shards where there are more than are kept."""
         self.has_grown = False
-        owned = self._state().owned
+        owned = self.state.owned
         for rounds in self._find_excess():
             for shard in [name for name in rounds if name not in owned]:
                 del rounds[shard]
 
     def _find_excess(self) -> list[dict[ShardId, int]]:
         """Return the tables of lease rounds, one cluster each, that are larger than allowed."""
-        most = ROUNDS_SPARE + len(self._state().owned)
+        most = ROUNDS_SPARE + len(self.state.owned)
         view_states = [view.state for view in self.context.views]
         return [
             rounds
@@ -126,7 +120,7 @@ class ShardTeardown:
     def on_close_shard_reply(self, cluster: str, message: CloseShardReply) -> None:
         """Handle a warden's reply: it has closed the shard, or must be asked again with the next
         heartbeat."""
-        owned_shard = self._state().owned.get(message.shard)
+        owned_shard = self.state.owned.get(message.shard)
         if (
             owned_shard is None
             or cluster not in owned_shard.closed_at
@@ -148,8 +142,7 @@ class ShardTeardown:
     def _finish(self, shard: ShardId) -> None:
         context = self.context
         context.mark("broker.closed_estate")
-        del self._state().owned[shard]
-        self.on_closed()
+        self.shards.remove(shard)
         self._forget_shard(shard)
 
     def _forget_shard(self, shard: ShardId) -> None:
@@ -169,7 +162,7 @@ class ShardTeardown:
         self, new_owner: str, message: OwnershipTransferred, owned_shard: OwnedShard | None
     ) -> None:
         """Release a shard that was taken from us: now, or when all owners before us have released it."""
-        state = self._state()
+        state = self.state
         state.transferred.pop(message.shard, None)
         state.transferred[message.shard] = new_owner
         if len(state.transferred) > TRANSFERRED_MAX:
@@ -191,7 +184,7 @@ class ShardTeardown:
 
     def on_ownership_released(self, former_owner: str, message: OwnershipReleased) -> None:
         """Note that the former owner of a shard, and all before it, have released the shard."""
-        state = self._state()
+        state = self.state
         owned_shard = state.owned.get(message.shard)
         number = takeover_count(message.term)
         if (

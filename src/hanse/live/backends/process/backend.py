@@ -1,12 +1,12 @@
 """Tasks as processes of this machine: the embedded backend.
 
-The compiled supervisors (``supervisor.c``) do everything that must survive a daemon. This module is the
+The compiled supervisors (``live/supervisor``) do everything that must survive a daemon. This module is the
 daemon's side: it keeps the requests and the reports, and brings both together again after an absence of the
 daemon or the launcher. It awaits nothing, touches no file and makes no thread per task.
 
-``supervisor.c`` lists the files of the runner's directory. Records are not synced to the disk: they must
-survive the death of every process, and after a crash of the machine nothing runs, so an attempt without a
-readable end is lost.
+``live/supervisor/main.c`` lists the files of the runner's directory. Records are not synced to the disk: they
+must survive the death of every process, and after a crash of the machine nothing runs, so an attempt without
+a readable end is lost.
 """
 
 import asyncio
@@ -55,7 +55,8 @@ from hanse.live.backends.process.launcher_protocol import (
     LauncherReport,
     simple_request,
 )
-from hanse.live.backends.process.output_files import AttemptId, KeptOutputs, OutputReader
+from hanse.live.backends.process.output_files import AttemptId, KeptOutputs
+from hanse.live.backends.process.output_reader import OutputReader
 from hanse.live.backends.process.runner_directory import (
     DEADLINE_FORMAT,
     GUARD_AT,
@@ -157,9 +158,8 @@ class ProcessBackend:
         self._encoder = StartRequestEncoder(
             directory, cluster, run_as, self._limits, wrapper, output_bytes_max, pids_max, memory
         )
-        self._encoder.hides_processes = (
-            self._user_range is not None and sandbox == "none" and can_hide_processes()
-        )
+        has_job_users = self._user_range is not None and sandbox == "none"
+        self._encoder.hides_processes = has_job_users and can_hide_processes()
         bases = tuple(base.path for base in self._limits.bases)
         self._launcher = LauncherClient(directory, bases, self._on_launcher_reports, self._on_launcher_lost)
         self._attempts: dict[AttemptId, _ProcessAttempt] = {}

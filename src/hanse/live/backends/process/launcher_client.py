@@ -1,7 +1,7 @@
 """Connection of the process backend to its launcher.
 
-The launcher (``supervisor.c``) outlives the daemon, so the daemon connects to it by a socket in the runner's
-directory. Requests of one turn of the event loop leave together; reports arrive in batches.
+The launcher (``live/supervisor``) outlives the daemon, so the daemon connects to it by a socket in the
+runner's directory. Requests of one turn of the event loop leave together; reports arrive in batches.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Encoding of the messages between the process backend and its launcher.
 
-The layouts are those of the structures in ``supervisor.c``, in the machine's own byte order: both ends are on
-one machine. Every request is a multiple of 8 bytes long.
+The layouts are those of the structures in ``live/supervisor/protocol.h``, in the machine's own byte order:
+both ends are on one machine. Every request is a multiple of 8 bytes long.
 """
 
 import sys

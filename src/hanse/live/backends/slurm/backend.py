@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hanse.core.config import NodeConfig
+from hanse.live.backends.file_access import ThreadedFiles
 from hanse.live.backends.interface import (
     BackendListener,
     PendingAttempt,
@@ -25,7 +26,8 @@ from hanse.live.backends.interface import (
     Stream,
 )
 from hanse.live.backends.process.launch_requests import LaunchRefusal, TaskUser
-from hanse.live.backends.process.output_files import KeptOutputs, OutputReader
+from hanse.live.backends.process.output_files import KeptOutputs
+from hanse.live.backends.process.output_reader import OutputReader
 from hanse.live.backends.slurm.attempt_store import NO_PROGRAM, AttemptStore, EndReason, SlurmAttempt
 from hanse.live.backends.slurm.attempt_tracker import AttemptTracker, now
 from hanse.live.backends.slurm.batch_script import BatchScriptWriter
@@ -33,7 +35,7 @@ from hanse.live.backends.slurm.capacity import SlurmCapacity, discover_nodes
 from hanse.live.backends.slurm.driver import SlurmDriver, SlurmJob, SlurmRefusedError, SlurmUnavailableError
 from hanse.live.backends.slurm.exit_status import end_without_record
 from hanse.live.backends.slurm.fs_thread import FsThread, report_failure
-from hanse.live.backends.slurm.inotify import DirectoryWatch
+from hanse.live.backends.slurm.inotify import DirectoryWatch, make_inotify
 from hanse.live.backends.slurm.job_names import AttemptId, name_prefix
 from hanse.live.backends.slurm.pending_report import find_pending_attempt
 from hanse.live.backends.slurm.poller import IDLE_FACTOR, PollResult, SlurmPoller
@@ -61,6 +63,8 @@ DUPLICATE_JOB_REASON: Final = "duplicate jobid"
 others were seen to be cancelled as well."""
 CLOSE_SECONDS_MAX: Final = 5.0
 """Time limit for writing the last orders."""
+OUTPUT_THREADS_MAX: Final = 8
+"""Reads of outputs at once. All of them wait while the shared file system hangs."""
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +101,7 @@ class SlurmBackend:
         self._store = AttemptStore(self._directory)
         self._scripts = BatchScriptWriter(self._shared.path, cluster)
         self._fs_thread = FsThread()
-        self._output_reader = OutputReader(self._shared.output)
+        self._output_reader = OutputReader(self._shared.output, ThreadedFiles(OUTPUT_THREADS_MAX, "outputs"))
         self._kept_outputs = KeptOutputs(self.kept_bytes_max, self.kept_count_max)
         self._follow_counts: dict[AttemptId, int] = {}
         self._tracker = AttemptTracker(
@@ -159,11 +163,11 @@ class SlurmBackend:
             else:
                 launch = attempt.launch
                 running.append(RunningAttempt(launch.task, launch.attempt, launch.shard, launch.is_movable))
-        for dropped in self._kept_outputs.load(self._shared.output, lambda key: key in tracker.attempts):
-            self._shared.drop_output(dropped)
+        await asyncio.to_thread(self._load_kept_outputs)
         self._fs_thread.start()
         with contextlib.suppress(OSError):  # then the polls of Slurm find new records
-            self._directory_watch = DirectoryWatch(self._shared.records, tracker.on_files_created)
+            inotify = await asyncio.to_thread(make_inotify, self._shared.records)
+            self._directory_watch = DirectoryWatch(inotify, tracker.on_files_created)
         tracker.on_files_created(None)
         self._poller = SlurmPoller(
             self._driver, self._submitter.prefix, self._interval, self._on_poll, self._on_unavailable
@@ -294,6 +298,12 @@ class SlurmBackend:
             self._lock = -1
 
     # --- internals ------------------------------------------------------------------------------------------
+
+    def _load_kept_outputs(self) -> None:
+        """Register the outputs of forgotten attempts, and drop those that are too many. Blocks."""
+        attempts = self._tracker.attempts
+        for dropped in self._kept_outputs.load(self._shared.output, lambda key: key in attempts):
+            self._shared.drop_output(dropped)
 
     def _submit_started(self) -> None:
         """Write the orders of all attempts started in one turn, then submit them."""

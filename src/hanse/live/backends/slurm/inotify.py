@@ -21,19 +21,28 @@ _EVENT: Final = Struct("=iIII")
 _EVENTS_BYTES: Final = 1 << 16
 
 
-class DirectoryWatch:
-    """Watch that calls ``on_files_created`` with the names of new files, or with None if it missed some."""
+def make_inotify(directory: Path) -> int:
+    """Open an inotify instance that reports new files in ``directory``. Blocks: it looks up the path."""
+    inotify = int(_libc.inotify_init1(_FLAGS))
+    if inotify < 0:
+        raise OSError(ctypes.get_errno(), "no more inotify instances")
+    watch = _libc.inotify_add_watch(inotify, os.fsencode(directory), _IN_CREATE | _IN_MOVED_TO)
+    if watch < 0:
+        error = ctypes.get_errno()
+        os.close(inotify)
+        raise OSError(error, f"cannot watch {directory}")
+    return inotify
 
-    def __init__(self, directory: Path, on_files_created: Callable[[list[str] | None], None]) -> None:
+
+class DirectoryWatch:
+    """Watch that calls ``on_files_created`` with the names of new files, or with None if it missed some.
+
+    ``inotify``: an instance by ``make_inotify``; this object closes it.
+    """
+
+    def __init__(self, inotify: int, on_files_created: Callable[[list[str] | None], None]) -> None:
+        self._inotify = inotify
         self._on_files_created = on_files_created
-        self._inotify = _libc.inotify_init1(_FLAGS)
-        if self._inotify < 0:
-            raise OSError(ctypes.get_errno(), "no more inotify instances")
-        watch = _libc.inotify_add_watch(self._inotify, os.fsencode(directory), _IN_CREATE | _IN_MOVED_TO)
-        if watch < 0:
-            error = ctypes.get_errno()
-            os.close(self._inotify)
-            raise OSError(error, f"cannot watch {directory}")
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._inotify, self._read)
 

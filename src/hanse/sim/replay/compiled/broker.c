@@ -6,7 +6,13 @@
 
 /* --- jobs ----------------------------------------------------------------------------------------------- */
 
-/* Admission.on_job_submitted, down to JobLifecycle._release_group: all tasks of a job wait. */
+/* mirrors core/broker/admission.py Admission.on_job_submitted
+ * mirrors core/broker/failover/replication.py ShardReplication.accept_job
+ * mirrors core/broker/failover/replication.py ShardReplication.admit_job
+ * mirrors core/broker/job_lifecycle.py JobLifecycle.begin
+ * mirrors core/broker/job_lifecycle.py JobLifecycle._release
+ * mirrors core/broker/job_lifecycle.py JobLifecycle._release_group
+ * All tasks of a job wait. */
 static void submit(league_t *league, broker_t *broker, int32_t job)
 {
     const columns_t *columns = &league->columns;
@@ -28,7 +34,13 @@ static void submit(league_t *league, broker_t *broker, int32_t job)
     place_line(league, broker, record->line);
 }
 
-/* JobLifecycle.on_attempt_ended and _settle: a task has ended, with success, as all do here. */
+/* mirrors core/broker/job_lifecycle.py JobLifecycle.on_attempt_ended
+ * mirrors core/broker/job_lifecycle.py JobLifecycle._settle
+ * mirrors core/broker/job_lifecycle.py JobLifecycle._on_group_progress
+ * mirrors core/broker/job_lifecycle.py JobLifecycle._finish
+ * mirrors core/broker/failover/end_log.py EndLog.add_task_end
+ * mirrors core/broker/failover/end_log.py EndLog.add_job_end
+ * A task has ended, with success, as all do here. */
 static void finished(league_t *league, broker_t *broker, int64_t task)
 {
     int32_t job = league->job_of[task];
@@ -48,7 +60,8 @@ static void finished(league_t *league, broker_t *broker, int64_t task)
     league->columns.job_end[job] = broker->now - league->rules.lead - league->rules.delay;
 }
 
-/* JobLifecycle.tick: forget the starts that came in time; none is ever late. */
+/* mirrors core/broker/job_lifecycle.py JobLifecycle.tick
+ * Forget the starts that came in time; none is ever late. */
 static void look_for_late_starts(league_t *league, broker_t *broker)
 {
     const ints_t *expected = &broker->expected;
@@ -67,7 +80,10 @@ static void look_for_late_starts(league_t *league, broker_t *broker)
     broker->expected_head = at;
 }
 
-/* ShardReplication.release_safe: what has ended is known now, and the wardens may forget it. */
+/* mirrors core/broker/failover/replication.py ShardReplication.release_safe
+ * mirrors core/broker/failover/replication.py ShardReplication._ack_ends
+ * mirrors core/broker/failover/replication.py ShardReplication._publish
+ * What has ended is known now, and the wardens may forget it. */
 static void release_ends(league_t *league, broker_t *broker)
 {
     broker->busy = false;
@@ -77,7 +93,9 @@ static void release_ends(league_t *league, broker_t *broker)
 
 /* --- messages of wardens -------------------------------------------------------------------------------- */
 
-/* A change of the view (ClusterView.apply_delta): since, version, nodes, then each node and whether it is free. */
+/* mirrors core/broker/warden_messages.py WardenMessages._apply_delta
+ * mirrors core/broker/cluster_view.py ClusterView.apply_delta
+ * A change of the view: since, version, nodes, then each node and whether it is free. */
 static bool take_delta(league_t *league, broker_t *broker, view_t *view, const int64_t *delta)
 {
     bool better = false;
@@ -96,6 +114,7 @@ static bool take_delta(league_t *league, broker_t *broker, view_t *view, const i
     return true;
 }
 
+/* mirrors core/broker/warden_messages.py WardenMessages.on_cluster_delta */
 static void take_change(league_t *league, broker_t *broker, int64_t cluster, const message_t *message)
 {
     view_t *view = broker->views + cluster;
@@ -103,7 +122,9 @@ static void take_change(league_t *league, broker_t *broker, int64_t cluster, con
         place_all(league, broker);
 }
 
-/* A snapshot has a = version, and as body the free nodes. */
+/* mirrors core/broker/warden_messages.py WardenMessages.on_cluster_snapshot
+ * mirrors core/broker/cluster_view.py ClusterView.apply_snapshot
+ * A snapshot has a = version, and as body the free nodes. */
 static void take_snapshot(league_t *league, broker_t *broker, int64_t cluster, const message_t *message)
 {
     view_t *view = broker->views + cluster;
@@ -118,7 +139,8 @@ static void take_snapshot(league_t *league, broker_t *broker, int64_t cluster, c
     place_all(league, broker);
 }
 
-/* A claim is answered: its batches are no longer in transit (ClusterView.resolve_claim). Where they begin among
+/* mirrors core/broker/cluster_view.py ClusterView.resolve_claim
+ * A claim is answered: its batches are no longer in transit. Where they begin among
  * `claims`, and how many there are. */
 static const int64_t *answered_lots(view_t *view, int64_t number, int64_t *lots)
 {
@@ -134,7 +156,9 @@ static const int64_t *answered_lots(view_t *view, int64_t number, int64_t *lots)
     return first;
 }
 
-/* What was not taken waits again; room that was granted meanwhile is used first. The rest is asked for. */
+/* mirrors core/broker/warden_messages.py WardenMessages._requeue_refused
+ * mirrors core/broker/job_lifecycle.py JobLifecycle.on_attempt_refused
+ * What was not taken waits again; room that was granted meanwhile is used first. The rest is asked for. */
 static void take_refused(league_t *league, broker_t *broker, int64_t cluster, const int64_t *tasks,
                          int64_t count)
 {
@@ -163,7 +187,8 @@ static void take_refused(league_t *league, broker_t *broker, int64_t cluster, co
     }
 }
 
-/* An answer has a = number, b = refused, c = whether there is a delta; as body the refused and the delta. */
+/* mirrors core/broker/warden_messages.py WardenMessages.on_claim_reply
+ * An answer has a = number, b = refused, c = whether there is a delta; as body the refused and the delta. */
 static void take_answer(league_t *league, broker_t *broker, int64_t cluster, const message_t *message)
 {
     view_t *view = broker->views + cluster;
@@ -183,8 +208,12 @@ static void take_answer(league_t *league, broker_t *broker, int64_t cluster, con
         use_spare(league, broker, cluster);
 }
 
-/* Task updates have a = started, b = ended, c = offers; as body the tasks, then lease, line, node, score, prior and
- * the key of its rival, of each offer. */
+/* mirrors core/broker/warden_messages.py WardenMessages.on_task_updates
+ * mirrors core/broker/job_lifecycle.py JobLifecycle.on_attempts_started
+ * mirrors core/broker/failover/replication.py ShardReplication.on_attempts_ended
+ * mirrors core/broker/grant_binding.py GrantBinding.on_offers
+ * Task updates have a = started, b = ended, c = offers; as body the tasks, then lease, line, node, score, prior
+ * and the key of its rival, of each offer. */
 static void take_news(league_t *league, broker_t *broker, int64_t cluster, const message_t *message)
 {
     const int64_t *body = message->body;
@@ -210,7 +239,8 @@ static void take_news(league_t *league, broker_t *broker, int64_t cluster, const
     return_body(league, copy);
 }
 
-/* A beat has a = when it was sent, b = version, c = the round of the broker's shard (0: not known there). */
+/* mirrors core/broker/warden_messages.py WardenMessages.on_warden_heartbeat
+ * A beat has a = when it was sent, b = version, c = the round of the broker's shard (0: not known there). */
 static void take_beat(league_t *league, broker_t *broker, int64_t cluster, const message_t *message)
 {
     view_t *view = broker->views + cluster;
@@ -234,6 +264,10 @@ static void take_beat(league_t *league, broker_t *broker, int64_t cluster, const
 
 /* --- events --------------------------------------------------------------------------------------------- */
 
+/* mirrors core/broker/broker.py Broker._on_booted
+ * mirrors core/broker/failover/replication.py ShardReplication.boot
+ * mirrors core/broker/failover/replication.py ShardReplication.create_shard
+ * mirrors core/broker/failover/replication.py ShardReplication.register_standby */
 static void boot(league_t *league, broker_t *broker)
 {
     int64_t clusters = league->rules.clusters;
@@ -248,13 +282,17 @@ static void boot(league_t *league, broker_t *broker)
     broker->force = true;
 }
 
+/* mirrors core/broker/broker.py Broker._on_event
+ * mirrors core/broker/broker.py Broker._handlers_by_type
+ * mirrors core/broker/failover/owned_shards.py OwnedShards.on_firm_ack
+ * mirrors core/broker/failover/replication.py ShardReplication.on_ownership_reply */
 static void receive(league_t *league, broker_t *broker, const message_t *message)
 {
     int64_t cluster = message->source - league->rules.brokers;
     if (!post_receive(league, &broker->post, broker->now, cluster, message))
         return;
     if (broker->post.firmed)
-        broker->busy = true; /* ShardReplication._on_firm_ack */
+        broker->busy = true; /* OwnedShards.on_firm_ack */
     broker->post.firmed = false;
     switch (message->kind) {
     case NEWS: take_news(league, broker, cluster, message); break;
@@ -267,6 +305,7 @@ static void receive(league_t *league, broker_t *broker, const message_t *message
     }
 }
 
+/* mirrors core/broker/broker.py Broker._beat */
 static void beat(league_t *league, broker_t *broker)
 {
     broker->beat_at = broker->now + league->rules.beat;
@@ -281,12 +320,14 @@ static void beat(league_t *league, broker_t *broker)
     }
 }
 
+/* own: the time of the oldest of BrokerPlacement.expected. */
 static int64_t first_expected(const broker_t *broker)
 {
     const ints_t *expected = &broker->expected;
     return broker->expected_head < expected->size ? expected->at[broker->expected_head] : NEVER;
 }
 
+/* mirrors core/broker/broker.py Broker._tick */
 static void tick(league_t *league, broker_t *broker)
 {
     int64_t now = broker->now;
@@ -302,7 +343,8 @@ static void tick(league_t *league, broker_t *broker)
         post_tick(league, &broker->post, now);
 }
 
-/* Ask for a tick when something is next due, unless an earlier one will come anyway. */
+/* mirrors core/broker/broker.py Broker._schedule_wake
+ * Ask for a tick when something is next due, unless an earlier one will come anyway. */
 static void arm(league_t *league, broker_t *broker)
 {
     int64_t due = broker->post.due;
@@ -321,7 +363,9 @@ static void arm(league_t *league, broker_t *broker)
     }
 }
 
-/* `message` is a received one; a job that is submitted comes as its a. */
+/* mirrors core/broker/broker.py Broker.handle
+ * mirrors core/broker/broker.py Broker._flush
+ * `message` is a received one; a job that is submitted comes as its a. */
 void broker_handle(league_t *league, broker_t *broker, int64_t now, int event, const message_t *message)
 {
     bool calm = true;

@@ -26,6 +26,7 @@ enum { BEGUN, RUNNING_NOW, ARRIVED, ENDED_JOBS, MOVED_AT, NOW, MESSAGES, HEARTBE
 
 /* --- making --------------------------------------------------------------------------------------------- */
 
+/* own: the links of a machine. */
 static void make_post(league_t *league, post_t *post, int32_t self, const int32_t *peers, int64_t count)
 {
     post->self = self;
@@ -37,6 +38,7 @@ static void make_post(league_t *league, post_t *post, int32_t self, const int32_
         post->links[each].resend_at = post->links[each].ack_at = NEVER;
 }
 
+/* own: the views of a broker. */
 static void make_view(league_t *league, view_t *view, int64_t broker, int64_t cluster)
 {
     const columns_t *columns = &league->columns;
@@ -54,6 +56,7 @@ static void make_view(league_t *league, view_t *view, int64_t broker, int64_t cl
     view->told = own(league, league->rules.lines_max, sizeof *view->told);
 }
 
+/* own: a broker before it boots. */
 static void make_broker(league_t *league, int32_t index, const int32_t *peers)
 {
     const rules_t *rules = &league->rules;
@@ -77,6 +80,7 @@ static void make_broker(league_t *league, int32_t index, const int32_t *peers)
         make_view(league, broker->views + cluster, index, cluster);
 }
 
+/* own: a warden before it boots. */
 static void make_warden(league_t *league, int32_t index, const int32_t *peers)
 {
     const rules_t *rules = &league->rules;
@@ -114,7 +118,7 @@ static void make_warden(league_t *league, int32_t index, const int32_t *peers)
     warden->older[nodes] = warden->newer[nodes] = (int32_t)nodes;
 }
 
-/* The other ends of all links: brokers know all wardens, wardens all brokers and their runner. */
+/* own: the other ends of all links: brokers know all wardens, wardens all brokers and their runner. */
 static void make_machines(league_t *league)
 {
     int32_t brokers = (int32_t)league->rules.brokers, clusters = (int32_t)league->rules.clusters;
@@ -136,6 +140,7 @@ static void make_machines(league_t *league)
     }
 }
 
+/* own: memory of the league. */
 static void make_tables(league_t *league)
 {
     const rules_t *rules = &league->rules;
@@ -170,6 +175,7 @@ static void make_tables(league_t *league)
 
 static void perform(league_t *league, int64_t now, int32_t whose, int64_t from);
 
+/* mirrors sim/replay/hanse_policy.py LeanShell._launch */
 static void launch(league_t *league, int64_t now, int32_t whose, int64_t task)
 {
     const columns_t *columns = &league->columns;
@@ -192,7 +198,9 @@ static void launch(league_t *league, int64_t now, int32_t whose, int64_t task)
     }
 }
 
-/* Do what a machine asks for, in order: the effects from `from` on. */
+/* mirrors sim/replay/hanse_policy.py LeanShell._perform
+ * mirrors sim/replay/league_setup.py MessageCounts.count
+ * Do what a machine asks for, in order: the effects from `from` on. */
 static void perform(league_t *league, int64_t now, int32_t whose, int64_t from)
 {
     int64_t past = league->out_size;
@@ -214,7 +222,7 @@ static void perform(league_t *league, int64_t now, int32_t whose, int64_t from)
         league->out_size = from;
 }
 
-/* Let a machine take an event, and do what it asks for. */
+/* own: let a machine take an event, and do what it asks for. */
 static void handle(league_t *league, int64_t now, int32_t whose, int event, const message_t *message)
 {
     int32_t brokers = (int32_t)league->rules.brokers, clusters = (int32_t)league->rules.clusters;
@@ -228,7 +236,8 @@ static void handle(league_t *league, int64_t now, int32_t whose, int event, cons
     perform(league, now, whose, from);
 }
 
-/* LeanShell._on_task_ends: all tasks that end now, one report per runner, in the order of their first ends. */
+/* mirrors sim/replay/hanse_policy.py LeanShell._on_task_ends
+ * All tasks that end now, one report per runner, in the order of their first ends. */
 static void tasks_end(league_t *league, int64_t now, entry_t first)
 {
     ints_t *over = &league->over;
@@ -258,6 +267,7 @@ static void tasks_end(league_t *league, int64_t now, entry_t first)
     }
 }
 
+/* mirrors sim/replay/hanse_policy.py LeanShell._schedule_arrival */
 static void next_arrival(league_t *league)
 {
     if (league->arrived < league->rules.jobs)
@@ -265,6 +275,7 @@ static void next_arrival(league_t *league)
                    (int32_t)league->arrived);
 }
 
+/* own: a clock. */
 static int64_t nanoseconds(void)
 {
     struct timespec time;
@@ -272,7 +283,8 @@ static int64_t nanoseconds(void)
     return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* LeanShell._on_arrival: brokers take turns. Messages are counted from the first job on. */
+/* mirrors sim/replay/hanse_policy.py LeanShell._on_arrival
+ * Brokers take turns. Messages are counted from the first job on. */
 static void arrive(league_t *league, int64_t now, int32_t job)
 {
     if (!job)
@@ -288,6 +300,7 @@ static void arrive(league_t *league, int64_t now, int32_t job)
     perform(league, now, whose, from);
 }
 
+/* own: a part of hanse_plain_play. */
 static void play_message(league_t *league)
 {
     underway_t first = league->lane[league->lane_head];
@@ -298,6 +311,7 @@ static void play_message(league_t *league)
     return_body(league, first.message.body);
 }
 
+/* own: a part of hanse_plain_play. */
 static void play_entry(league_t *league)
 {
     entry_t entry = pop_entry(league);
@@ -321,13 +335,15 @@ DOOR void hanse_plain_read(const league_t *league, int64_t *figures);
 DOOR const char *hanse_plain_wrong(const league_t *league);
 DOOR void hanse_plain_free(league_t *league);
 
+/* own: which sources this was built from. */
 uint32_t hanse_source_crc(void)
 {
     return HANSE_SOURCE_CRC;
 }
 
-/* A league with all machines booted and the first job on its way; null when memory is out. What is wrong
- * with it says hanse_plain_wrong. */
+/* mirrors sim/replay/hanse_policy.py LeanShell.__init__
+ * A league with all machines booted and the first job on its way; null when memory is out. What is wrong with it
+ * says hanse_plain_wrong. */
 league_t *hanse_plain_make(const rules_t *rules, const columns_t *columns)
 {
     league_t *league = calloc(1, sizeof *league);
@@ -346,7 +362,8 @@ league_t *hanse_plain_make(const rules_t *rules, const columns_t *columns)
     return league;
 }
 
-/* Let so many events happen, or as many as it takes to end the last job; 0, or -1 if something is wrong. */
+/* mirrors sim/replay/hanse_policy.py LeanShell._play
+ * Let so many events happen, or as many as it takes to end the last job; 0, or -1 if something is wrong. */
 int64_t hanse_plain_play(league_t *league, int64_t events)
 {
     for (; events > 0 && !league->wrong; events--) {
@@ -364,7 +381,7 @@ int64_t hanse_plain_play(league_t *league, int64_t events)
     return league->wrong ? -1 : 0;
 }
 
-/* In the order of the enum above; the last five are the tally from rejects to releases. */
+/* own: in the order of the enum above; the last five are the tally from rejects to releases. */
 void hanse_plain_read(const league_t *league, int64_t *figures)
 {
     figures[BEGUN] = league->begun;
@@ -380,11 +397,13 @@ void hanse_plain_read(const league_t *league, int64_t *figures)
         figures[HEARTBEATS + 1 + which - REJECTS] = league->tally[which];
 }
 
+/* own: the reason why a run failed. */
 const char *hanse_plain_wrong(const league_t *league)
 {
     return league->wrong ? league->wrong : "";
 }
 
+/* own: memory. */
 static void free_lists(league_t *league)
 {
     for (int64_t each = 0; league->brokers && each < league->rules.brokers; each++) {
@@ -412,6 +431,7 @@ static void free_lists(league_t *league)
     }
 }
 
+/* own: memory. */
 void hanse_plain_free(league_t *league)
 {
     if (!league)

@@ -6,6 +6,7 @@
 
 /* --- taking, giving and telling ------------------------------------------------------------------------- */
 
+/* own: an entry of Ledger.touched. */
 void touch_node(warden_t *warden, int64_t node)
 {
     if (!warden->is_touched[node]) {
@@ -14,7 +15,10 @@ void touch_node(warden_t *warden, int64_t node)
     }
 }
 
-/* Ledger.give, and the node is to be offered before this step ends. */
+/* mirrors core/warden/ledger.py Ledger.give
+ * mirrors core/warden/ledger.py Ledger.return_capacity
+ * mirrors core/warden/claims.py ClaimAcceptance._return_capacity
+ * The node is to be offered before this step ends. */
 void give(league_t *league, warden_t *warden, int64_t node)
 {
     if (!must(league, !has_bit(warden->room, node), "room was given back twice"))
@@ -24,8 +28,10 @@ void give(league_t *league, warden_t *warden, int64_t node)
     add(league, &warden->freed, node);
 }
 
-/* Count what has changed on offer as new versions. `older` and `newer` keep the nodes in the order of their
- * last change, as the machines' dict does. */
+/* mirrors core/warden/ledger.py Ledger.publish
+ * mirrors core/warden/ledger.py Ledger.advertised_free_all
+ * Count what has changed on offer as new versions. `older` and `newer` keep the nodes in the order of their last
+ * change, as the machines' dict does. */
 void publish(warden_t *warden)
 {
     int64_t end = warden->nodes;
@@ -49,7 +55,7 @@ void publish(warden_t *warden)
     warden->touched_count = 0;
 }
 
-/* How many nodes changed after version `since`, in words of a delta. */
+/* own: how many nodes changed after version `since`, in words of a delta. */
 int64_t delta_words(const warden_t *warden, int64_t since)
 {
     int64_t count = 0;
@@ -61,7 +67,8 @@ int64_t delta_words(const warden_t *warden, int64_t since)
     return 3 + count;
 }
 
-/* Since, version, nodes, then each node and whether it is free. */
+/* mirrors core/warden/ledger.py Ledger.delta
+ * Since, version, nodes, then each node and whether it is free. */
 void write_delta(const warden_t *warden, int64_t since, int64_t *words)
 {
     int64_t count = 0;
@@ -77,6 +84,7 @@ void write_delta(const warden_t *warden, int64_t since, int64_t *words)
 
 /* --- leases --------------------------------------------------------------------------------------------- */
 
+/* own: an entry of Ledger.leases. */
 static lease_t *find_lease(warden_t *warden, int64_t number)
 {
     int64_t at = number - warden->lease_base;
@@ -85,7 +93,8 @@ static lease_t *find_lease(warden_t *warden, int64_t number)
     return warden->leases + at;
 }
 
-/* Ledger.end_lease; those at the front that are over are forgotten. */
+/* mirrors core/warden/ledger.py Ledger.end_lease
+ * Leases at the front that are over are forgotten. */
 static void unlease(warden_t *warden, lease_t *lease)
 {
     lease->live = false;
@@ -94,6 +103,7 @@ static void unlease(warden_t *warden, lease_t *lease)
         warden->lease_head++;
 }
 
+/* mirrors core/warden/ledger.py Ledger.create_lease */
 static bool new_lease(league_t *league, warden_t *warden, lease_t lease)
 {
     if (warden->lease_head > 1024 && 2 * warden->lease_head > warden->lease_size) {
@@ -110,7 +120,8 @@ static bool new_lease(league_t *league, warden_t *warden, lease_t lease)
     return true;
 }
 
-/* A broker gives a lease back, or its time is up. */
+/* mirrors core/warden/claims.py ClaimAcceptance.release_lease
+ * A broker gives a lease back, or its time is up. */
 void release(league_t *league, warden_t *warden, int32_t broker, int64_t number)
 {
     lease_t *lease = find_lease(warden, number);
@@ -120,6 +131,7 @@ void release(league_t *league, warden_t *warden, int32_t broker, int64_t number)
     }
 }
 
+/* mirrors core/warden/claims.py ClaimAcceptance.expire_leases */
 void expire(league_t *league, warden_t *warden, int64_t now)
 {
     while (warden->lease_head < warden->lease_size && !league->wrong) {
@@ -132,17 +144,22 @@ void expire(league_t *league, warden_t *warden, int64_t now)
 
 /* --- granting ------------------------------------------------------------------------------------------- */
 
+/* mirrors core/warden/grants.py Grants.is_full
+ * mirrors core/warden/unacked_ends.py UnackedEnds.__len__ */
 bool is_full(const league_t *league, const warden_t *warden)
 {
     return warden->runs + warden->unsettled >= league->rules.runs_max;
 }
 
+/* mirrors core/warden/ledger.py Ledger.compile_shape
+ * mirrors core/warden/ledger.py Ledger._compile */
 static int64_t open_to(const league_t *league, const warden_t *warden, int64_t shape)
 {
     return league->columns.latency[shape] ? warden->nodes : warden->unreserved;
 }
 
-/* Grants._find_rival_key: the best want of another broker that could use a node. */
+/* mirrors core/warden/grants.py Grants._find_rival_key
+ * The best want of another broker that could use a node. */
 static const want_t *rival(const league_t *league, const warden_t *warden, const want_t *want, int64_t node)
 {
     for (const want_t *other = warden->wants; other < warden->wants + warden->want_count; other++)
@@ -151,7 +168,9 @@ static const want_t *rival(const league_t *league, const warden_t *warden, const
     return NULL;
 }
 
-/* Grants._create_lease: the room of a node is kept for a want. */
+/* mirrors core/warden/grants.py Grants._grant
+ * mirrors core/warden/grants.py Grants._create_lease
+ * The room of a node is kept for a want. */
 static void grant(league_t *league, warden_t *warden, int64_t now, want_t *want, int64_t node)
 {
     client_t *client = warden->clients + want->broker;
@@ -180,7 +199,9 @@ static void grant(league_t *league, warden_t *warden, int64_t now, want_t *want,
     league->tally[GRANTS]++; /* as MessageCounts does when the updates are sent, which is in this step */
 }
 
-/* Room has come free on a node: offer it in the global order. It holds one task, so one grant is all. */
+/* mirrors core/warden/grants.py Grants.serve_node
+ * mirrors core/warden/grants.py Grants._can_use_node
+ * Room has come free on a node: offer it in the global order. It holds one task, so one grant is all. */
 static void serve_node(league_t *league, warden_t *warden, int64_t now, int64_t node)
 {
     if (!warden->want_count || !warden->up || is_full(league, warden) || !has_bit(warden->room, node))
@@ -196,7 +217,8 @@ static void serve_node(league_t *league, warden_t *warden, int64_t now, int64_t 
     }
 }
 
-/* Warden._serve: offer what came free. */
+/* mirrors core/warden/warden.py Warden._serve
+ * Offer what came free. */
 void serve_freed(league_t *league, warden_t *warden, int64_t now)
 {
     for (int64_t each = 0; each < warden->freed.size; each++)
@@ -204,7 +226,9 @@ void serve_freed(league_t *league, warden_t *warden, int64_t now)
     warden->freed.size = 0;
 }
 
-/* Grants._serve: serve a want from what is free. */
+/* mirrors core/warden/grants.py Grants._serve
+ * mirrors core/warden/grants.py Grants._find_nodes
+ * Serve a want from what is free. */
 static void serve_want(league_t *league, warden_t *warden, int64_t now, want_t *want, uint64_t random)
 {
     int64_t count = want->count, past = warden->up ? open_to(league, warden, want->shape) : 0;
@@ -224,6 +248,7 @@ static void serve_want(league_t *league, warden_t *warden, int64_t now, want_t *
     }
 }
 
+/* mirrors core/warden/demand_table.py DemandEntry.rank */
 static bool ranks_before(const want_t *one, const want_t *other)
 {
     if (one->first != other->first)
@@ -233,7 +258,8 @@ static bool ranks_before(const want_t *one, const want_t *other)
     return one->broker != other->broker ? one->broker < other->broker : one->line < other->line;
 }
 
-/* DemandTable.replace: the lines of a broker, which come best first, take the place of what it said before. */
+/* mirrors core/warden/demand_table.py DemandTable.replace
+ * The lines of a broker, which come best first, take the place of what it said before. */
 static void replace_wants(warden_t *warden, int32_t broker, const demand_t *lines, int64_t count)
 {
     want_t *merged = warden->spare_wants;
@@ -257,7 +283,9 @@ static void replace_wants(warden_t *warden, int32_t broker, const demand_t *line
     warden->want_count = size;
 }
 
-/* Warden._on_demand: a broker says what it has waiting; serve it, best first, from what is free. */
+/* mirrors core/warden/warden.py Warden._on_demand
+ * mirrors core/warden/grants.py Grants.serve_demand
+ * A broker says what it has waiting; serve it, best first, from what is free. */
 void demanded(league_t *league, warden_t *warden, int64_t now, int32_t broker, const int64_t *lines,
               int64_t count)
 {
@@ -274,7 +302,9 @@ void demanded(league_t *league, warden_t *warden, int64_t now, int32_t broker, c
 
 /* --- accepting ------------------------------------------------------------------------------------------ */
 
-/* ClaimAcceptance._start_tasks: a task has a place, and its runner is told. */
+/* mirrors core/warden/claims.py ClaimAcceptance._start_tasks
+ * mirrors core/warden/ledger.py Ledger.begin_attempts
+ * A task has a place, and its runner is told. */
 static void run(league_t *league, warden_t *warden, int64_t task, int64_t node)
 {
     league->place_of[task] = (int32_t)node;
@@ -283,14 +313,16 @@ static void run(league_t *league, warden_t *warden, int64_t task, int64_t node)
     add(league, &warden->starts, task);
 }
 
-/* A whole batch is refused. A batch: lease, count, then task and node of each. */
+/* mirrors core/warden/claims.py ClaimAcceptance._refuse
+ * A whole batch is refused. A batch: lease, count, then task and node of each. */
 void refuse_lot(league_t *league, const int64_t *lot, ints_t *refused)
 {
     for (int64_t each = 0; each < lot[1]; each++)
         add(league, refused, lot[2 + 2 * each]);
 }
 
-/* ClaimAcceptance._bind: the batch gets the room that was kept for it, if the line still means the same shape. */
+/* mirrors core/warden/claims.py ClaimAcceptance._bind
+ * The batch gets the room that was kept for it, if the line still means the same shape. */
 static void bind_lease(league_t *league, warden_t *warden, const int64_t *lot, int64_t shape, int64_t node,
                        ints_t *refused)
 {
@@ -302,9 +334,12 @@ static void bind_lease(league_t *league, warden_t *warden, const int64_t *lot, i
     }
 }
 
-/* ClaimAcceptance.accept_batch: find room for a batch; true for a claim on the fast path, always answered.
- * Each task gets its node if that is free, else the first free one in circular order from a random start
- * (kernel settle). */
+/* mirrors core/warden/claims.py ClaimAcceptance.accept_batch
+ * mirrors core/warden/claims.py ClaimAcceptance._find_nodes
+ * mirrors core/warden/claims.py ClaimAcceptance._note_changes
+ * mirrors policy/kernels/numpy_kernels.py settle
+ * Find room for a batch; true for a claim on the fast path, always answered. Each task gets its node if that is
+ * free, else the first free one in circular order from a random start (kernel settle). */
 bool place_lot(league_t *league, warden_t *warden, int32_t broker, const int64_t *lot, int64_t *substituted,
                ints_t *refused)
 {

@@ -6,7 +6,8 @@
 
 /* --- a broker's view of a cluster ----------------------------------------------------------------------- */
 
-/* Usable is what was confirmed and is not pending. */
+/* mirrors core/broker/cluster_view.py ClusterView._refresh
+ * Usable is what was confirmed and is not pending. */
 static void reckon(view_t *view, int64_t node)
 {
     bool usable = has_bit(view->free, node) && !has_bit(view->pending, node);
@@ -18,32 +19,36 @@ static void reckon(view_t *view, int64_t node)
         view->roomy[0] += usable ? 1 : -1;
 }
 
-/* _confirm */
+/* mirrors core/broker/cluster_view.py ClusterView._confirm */
 void believe(view_t *view, int64_t node, bool free)
 {
     set_bit(view->free, node, free);
     reckon(view, node);
 }
 
-/* A claim on a node is on its way, or no longer. */
+/* mirrors core/broker/cluster_view.py ClusterView._debit
+ * mirrors core/broker/cluster_view.py ClusterView._add_all
+ * A claim on a node is on its way, or no longer. */
 void pend(view_t *view, int64_t node, bool pending)
 {
     set_bit(view->pending, node, pending);
     reckon(view, node);
 }
 
+/* own: ClusterView.state.claims has one. */
 bool has_claims(const view_t *view)
 {
     return view->claims_head < view->claims.size;
 }
 
+/* own: an entry of ClusterView.state.exhausted, which has all lines here. */
 void exhaust(view_t *view, int64_t line)
 {
     view->exhausted_lines += !view->exhausted[line];
     view->exhausted[line] = 1;
 }
 
-/* There is news: whatever was not found or given before may be there now. */
+/* own: there is news: whatever was not found or given before may be there now. */
 void refresh(view_t *view, const league_t *league)
 {
     if (view->exhausted_lines)
@@ -53,13 +58,16 @@ void refresh(view_t *view, const league_t *league)
 
 /* --- the fast path -------------------------------------------------------------------------------------- */
 
+/* mirrors core/broker/placement.py BrokerPlacement.can_claim */
 bool can_claim(const league_t *league, const broker_t *broker, int64_t cluster)
 {
     const view_t *view = broker->views + cluster;
     return view->round > 0 && view->known && !crowded(league, &broker->post, cluster);
 }
 
-/* pick, mode FIRST: usable nodes of [first, past) in circular order from `start`, pending from now on. */
+/* mirrors policy/kernels/numpy_kernels.py pick
+ * mirrors policy/kernels/numpy_kernels.py _candidates
+ * Mode FIRST: usable nodes of [first, past) in circular order from `start`, pending from now on. */
 static int64_t pick(view_t *view, int64_t first, int64_t past, int64_t start, int64_t count, int64_t *nodes)
 {
     int64_t found = 0, ranges[2][2] = {{start > first ? start : first, past},
@@ -74,7 +82,10 @@ static int64_t pick(view_t *view, int64_t first, int64_t past, int64_t start, in
     return found;
 }
 
-/* _claim and _add_batch: the next tasks of a job go to these nodes. */
+/* mirrors core/broker/placement.py BrokerPlacement._claim
+ * mirrors core/broker/placement.py BrokerPlacement.add_batch
+ * mirrors core/broker/cluster_view.py ClusterView.reserve
+ * The next tasks of a job go to these nodes. */
 static void claim(league_t *league, broker_t *broker, view_t *view, int32_t job, const int64_t *nodes,
                   int64_t count)
 {
@@ -96,19 +107,22 @@ static void claim(league_t *league, broker_t *broker, view_t *view, int32_t job,
     }
 }
 
+/* own: the start in place_in. */
 static int64_t where_to_begin(const broker_t *broker, int64_t cluster, const view_t *view)
 {
     uint64_t values[2] = {broker->steps, (uint64_t)cluster};
     return (int64_t)(mix(broker->seed, values, 2) % (uint64_t)(view->nodes > 1 ? view->nodes : 1));
 }
 
-/* How much of the room that is left of a cluster is looked at. */
+/* own: how much of the room that is left of a cluster is looked at. */
 static int64_t seen(const view_t *view, bool latency, int64_t most)
 {
     return view->roomy[latency] < most ? view->roomy[latency] : most;
 }
 
-/* _place_own, and _place_in where `all` of the cluster may be used; how many of at most so many tasks got room. */
+/* mirrors core/broker/placement.py BrokerPlacement._place_own
+ * mirrors core/broker/placement.py BrokerPlacement._place_in
+ * With `all`, all of the cluster may be used. Return how many of at most so many tasks got room. */
 static int64_t place_in(league_t *league, broker_t *broker, int64_t cluster, int32_t job, bool latency,
                         bool all, int64_t most)
 {
@@ -128,7 +142,9 @@ static int64_t place_in(league_t *league, broker_t *broker, int64_t cluster, int
     return found;
 }
 
-/* _place_group: claim for as many waiting tasks of a job as there is room; true if that was all. */
+/* mirrors core/broker/placement.py BrokerPlacement._place_group
+ * mirrors core/broker/placement.py BrokerPlacement._rank_views
+ * Claim for as many waiting tasks of a job as there is room; true if that was all. */
 static bool place_job(league_t *league, broker_t *broker, int64_t line, int32_t job, const int32_t *views,
                       int64_t count)
 {
@@ -168,7 +184,7 @@ static bool place_job(league_t *league, broker_t *broker, int64_t line, int32_t 
     return !record->waiting;
 }
 
-/* The clusters that would take a claim; `views` has room for all. */
+/* own: the clusters that would take a claim; `views` has room for all. */
 static int64_t open_views(const league_t *league, const broker_t *broker, int32_t *views)
 {
     int64_t count = 0;
@@ -178,7 +194,8 @@ static int64_t open_views(const league_t *league, const broker_t *broker, int32_
     return count;
 }
 
-/* _place_from: the `open` clusters stand at the beginning of some_views. */
+/* mirrors core/broker/placement.py BrokerPlacement._place_from
+ * The `open` clusters stand at the beginning of some_views. */
 static void place_from(league_t *league, broker_t *broker, int64_t line, int64_t open)
 {
     int32_t *views = league->some_views + league->rules.clusters, job;
@@ -192,13 +209,15 @@ static void place_from(league_t *league, broker_t *broker, int64_t line, int64_t
     }
 }
 
+/* mirrors core/broker/placement.py BrokerPlacement.place_line */
 void place_line(league_t *league, broker_t *broker, int64_t line)
 {
     if (head_of(broker, line) != NONE)
         place_from(league, broker, line, open_views(league, broker, league->some_views));
 }
 
-/* Good news has come: try every line again, best key first. */
+/* mirrors core/broker/placement.py BrokerPlacement.place_all
+ * Good news has come: try every line again, best key first. */
 void place_all(league_t *league, broker_t *broker)
 {
     demand_t *heads = league->some_lines;
@@ -208,8 +227,9 @@ void place_all(league_t *league, broker_t *broker)
         place_from(league, broker, heads[each].line, open);
 }
 
-/* A warden has taken these: they ought to start before the deadline. Where starts are not reported the
- * deadline never comes, so nothing but their number is of interest. */
+/* mirrors core/broker/withdrawal.py AttemptWithdrawal.expect_start
+ * A warden has taken these: they ought to start before the deadline. Where starts are not reported the deadline
+ * never comes, so nothing but their number is of interest. */
 void expect(league_t *league, broker_t *broker, const int64_t *lot, int64_t count)
 {
     broker->expected_count++;
@@ -235,7 +255,8 @@ void expect(league_t *league, broker_t *broker, const int64_t *lot, int64_t coun
 
 /* --- grants --------------------------------------------------------------------------------------------- */
 
-/* _bind: the best task of the line, at this moment, gets what was granted. */
+/* mirrors core/broker/grant_binding.py GrantBinding._bind
+ * The best task of the line, at this moment, gets what was granted. */
 static bool bind_offer(league_t *league, broker_t *broker, const offer_t *offer)
 {
     view_t *view = broker->views + offer->cluster;
@@ -254,7 +275,8 @@ static bool bind_offer(league_t *league, broker_t *broker, const offer_t *offer)
     return true;
 }
 
-/* _is_outbid: somebody else's best task goes before ours by now. */
+/* mirrors core/broker/grant_binding.py GrantBinding._is_outbid
+ * Somebody else's best task goes before ours by now. */
 static bool outbid(const league_t *league, const broker_t *broker, const offer_t *offer)
 {
     int32_t job = broker->lines[offer->line].live ? head_of(broker, offer->line) : NONE;
@@ -266,6 +288,7 @@ static bool outbid(const league_t *league, const broker_t *broker, const offer_t
     return head->second > offer->rival_second;
 }
 
+/* mirrors core/broker/grant_binding.py GrantBinding._give_back */
 static void give_back(league_t *league, broker_t *broker, const offer_t *offer)
 {
     view_t *view = broker->views + offer->cluster;
@@ -274,7 +297,7 @@ static void give_back(league_t *league, broker_t *broker, const offer_t *offer)
     touch(broker, offer->line);
 }
 
-/* Those with the largest score times prior first. */
+/* own: those with the largest score times prior first. */
 static int by_score(const void *one, const void *other)
 {
     const offer_t *a = one, *b = other;
@@ -284,6 +307,7 @@ static int by_score(const void *one, const void *other)
     return a->lease < b->lease ? -1 : a->lease > b->lease;
 }
 
+/* mirrors core/broker/grant_binding.py GrantBinding.bind_offers */
 void bind_offers(league_t *league, broker_t *broker, offer_t *offers, int64_t count)
 {
     if (count > 1)
@@ -309,8 +333,9 @@ void bind_offers(league_t *league, broker_t *broker, offer_t *offers, int64_t co
     }
 }
 
-/* Claims to a cluster were answered, or (NONE) time has passed: use the grants kept for this case, or give
- * them back. */
+/* mirrors core/broker/grant_binding.py GrantBinding.use_spare_offers
+ * Claims to a cluster were answered, or (NONE) time has passed: use the grants kept for this case, or give them
+ * back. */
 void use_spare(league_t *league, broker_t *broker, int64_t answered)
 {
     int64_t kept = 0;

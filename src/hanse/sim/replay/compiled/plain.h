@@ -1,9 +1,15 @@
 /* The compiled league: declarations that all files of this folder share.
  *
  * A twin of what core's machines do in a run without faults, where a node has one slot, a job one group, and
- * a broker no standby. The machines are the reference; every file here mirrors some of core's modules, and every
- * function is the twin of the method of the same name unless it says otherwise. What cannot occur in such a
- * league is not here; where the machines would go that way, `must` stops the run with a sentence.
+ * a broker no standby. The machines are the reference; every file here mirrors some of core's modules. What
+ * cannot occur in such a league is not here; where the machines would go that way, `must` stops the run with a
+ * sentence.
+ *
+ * Above each function stands a comment that begins with lines of the form `mirrors PATH NAME`, one for each Python
+ * function that it repeats (PATH below the package, NAME with its class), or with `own:` if it repeats none.
+ * `mirrors.toml` has a digest of each of those functions, as it was when somebody compared the two: when one
+ * changes, tests/sim/replay/test_twin_drift.py fails until `python -m tools.twin --accept` says that the C
+ * function follows it again.
  *
  * Three simplifications hold everywhere, because a node has one slot and all tasks ask for one:
  *   - Room is one bit a node. What a broker may propose on is what was confirmed and is not pending.
@@ -289,13 +295,15 @@ int64_t next_bit(const uint64_t *words, int64_t from, int64_t past);
 command_t *new_command(league_t *league, int64_t kind);
 void free_store(league_t *league);
 
-/* lines.c: the queue and the demand of a broker */
+/* lines.c: the queue of a broker */
 void touch(broker_t *broker, int64_t line);
 void enqueue(league_t *league, broker_t *broker, int32_t job, const int64_t *tasks, int64_t count);
 void rekey(league_t *league, broker_t *broker, int32_t job);
 void leave(league_t *league, broker_t *broker, int32_t job);
 int32_t head_of(const broker_t *broker, int64_t line);
 int32_t take_last(league_t *league, broker_t *broker, int32_t job);
+
+/* demand.c: the demand of a broker, and the ends that it acknowledges */
 int64_t heads_of(league_t *league, broker_t *broker, demand_t *heads);
 bool any_waiting(const broker_t *broker);
 bool outdated(const league_t *league, const broker_t *broker);
@@ -334,27 +342,38 @@ void publish(warden_t *warden);
 int64_t delta_words(const warden_t *warden, int64_t since);
 void write_delta(const warden_t *warden, int64_t since, int64_t *words);
 
+/* attempts.c: the attempts of a warden */
+void open_session(league_t *league, warden_t *warden, int64_t now, const message_t *message);
+void send_updates(league_t *league, warden_t *warden, int64_t now);
+void flush_starts(warden_t *warden);
+void acked_ends(league_t *league, warden_t *warden, int64_t ends);
+void take_report(league_t *league, warden_t *warden, int64_t now, const message_t *message);
+
 /* The machines. */
 void broker_handle(league_t *league, broker_t *broker, int64_t now, int event, const message_t *message);
 void warden_handle(league_t *league, warden_t *warden, int64_t now, int event, const message_t *message);
 void runner_handle(league_t *league, runner_t *runner, int64_t now, int event, const message_t *message);
 
+/* own: a bit of a set of nodes. */
 static inline bool has_bit(const uint64_t *words, int64_t at)
 {
     return words[at >> 6] >> (at & 63) & 1;
 }
 
+/* own: a bit of a set of nodes. */
 static inline void set_bit(uint64_t *words, int64_t at, bool on)
 {
     uint64_t bit = UINT64_C(1) << (at & 63);
     words[at >> 6] = on ? words[at >> 6] | bit : words[at >> 6] & ~bit;
 }
 
+/* own: the words of a set of nodes. */
 static inline int64_t words_of(int64_t nodes)
 {
     return (nodes + 63) / 64;
 }
 
+/* own: the effect WakeAt. */
 static inline void wake_at(league_t *league, int64_t at)
 {
     command_t *command = new_command(league, WAKE_AT);

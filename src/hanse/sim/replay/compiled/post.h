@@ -9,12 +9,14 @@
 
 #include "plain.h"
 
+/* mirrors core/messaging/link.py Link.is_crowded
+ * mirrors core/messaging/link.py LinkSet.is_crowded */
 static inline bool crowded(const league_t *league, const post_t *post, int64_t to)
 {
     return (post->links[to].sent - post->links[to].acked) * 2 > league->rules.window_max;
 }
 
-/* The message that the next command sends; null when memory is out. `seq` as in Envelope. */
+/* own: the message that the next command sends; null when memory is out. `seq` as in Envelope. */
 static inline message_t *write_message(league_t *league, post_t *post, int64_t to, int kind, int64_t seq)
 {
     command_t *command = new_command(league, SEND);
@@ -25,7 +27,8 @@ static inline message_t *write_message(league_t *league, post_t *post, int64_t t
     return &command->message;
 }
 
-/* Send a message that must arrive. */
+/* mirrors core/messaging/link.py LinkSet.send
+ * Send a message that must arrive. */
 static inline message_t *post_send(league_t *league, post_t *post, int64_t now, int64_t to, int kind)
 {
     link_t *link = post->links + to;
@@ -41,14 +44,18 @@ static inline message_t *post_send(league_t *league, post_t *post, int64_t now, 
     return write_message(league, post, to, kind, link->sent);
 }
 
-/* Send a message that may be lost. */
+/* mirrors core/messaging/link.py LinkSet.send_soft
+ * Send a message that may be lost. */
 static inline message_t *post_soft(league_t *league, post_t *post, int64_t to, int kind)
 {
     post->links[to].ack_at = NEVER;
     return write_message(league, post, to, kind, -post->links[to].sent);
 }
 
-/* Take the envelope's numbers; false if its body may not be taken now, which never happens here. */
+/* mirrors core/messaging/link.py LinkSet.receive
+ * mirrors core/messaging/link.py LinkSet._on_ack
+ * mirrors core/messaging/link.py LinkSet._take_in_order
+ * Take the envelope's numbers; false if its body may not be taken now, which never happens here. */
 static inline bool post_receive(league_t *league, post_t *post, int64_t now, int64_t from,
                                 const message_t *message)
 {
@@ -76,7 +83,9 @@ static inline bool post_receive(league_t *league, post_t *post, int64_t now, int
     return true;
 }
 
-/* Acknowledge what nothing else carried. */
+/* mirrors core/messaging/link.py LinkSet.tick
+ * mirrors core/messaging/link.py LinkSet._catch_up
+ * Acknowledge what nothing else carried. */
 static inline void post_tick(league_t *league, post_t *post, int64_t now)
 {
     int64_t due = NEVER;

@@ -13,7 +13,8 @@ from hanse.core.broker.cluster_view import WARY_TIME
 from hanse.core.broker.demand_publisher import CLAIM_TASKS_MAX
 from hanse.core.broker.end_acks import ACKS_PER_MESSAGE_MAX
 from hanse.core.broker.job_table import shape_of
-from hanse.core.broker.placement import BATCH_TASKS_MAX, BORROW_FACTOR, EXPECTED_MAX
+from hanse.core.broker.placement import BATCH_TASKS_MAX, BORROW_FACTOR
+from hanse.core.broker.withdrawal import EXPECTED_MAX
 from hanse.core.messaging.link import WINDOW_MAX
 from hanse.core.warden.attempts import ENDS_PER_MESSAGE_MAX
 from hanse.core.warden.demand_table import LINES_MAX
@@ -23,7 +24,8 @@ from hanse.model.job import DEADLINE_MAX, JobClass
 from hanse.model.messages import Shape
 from hanse.policy.hashing import hash_numbers
 from hanse.policy.interface import JobFacts
-from hanse.registry import QUEUE_ORDERS
+from hanse.policy.node_rankers import FirstNodeRanker
+from hanse.registry import NODE_RANKERS, QUEUE_ORDERS
 from hanse.sim.baselines.task_level import engine
 from hanse.sim.replay import league_setup
 from hanse.sim.replay.compiled import loader
@@ -52,6 +54,8 @@ def find_settings_objection(settings: ReplaySettings) -> str:
         return loader.LOAD_PROBLEM
     if settings.faults:
         return "faults are injected into the machines"
+    if not NODE_RANKERS.find_problem(settings.node_ranker) and settings.node_ranker != FirstNodeRanker.name:
+        return f"only the machines know the node ranker {settings.node_ranker}"
     problem = settings.find_problem() or league_setup.find_objection(settings)
     if not problem and settings.order not in QUEUE_ORDERS.shipped:
         problem = f"the order {settings.order} belongs to another package"

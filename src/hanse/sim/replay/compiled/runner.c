@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-/* Tell the warden what has started and ended: what is in `league->report`. */
+/* mirrors core/runner/runner.py Runner._report
+ * Tell the warden what has started and ended: what is in `league->report`. */
 static void report(league_t *league, runner_t *runner, int64_t now, bool started)
 {
     const ints_t *tasks = &league->report;
@@ -17,6 +18,7 @@ static void report(league_t *league, runner_t *runner, int64_t now, bool started
         memcpy(message->body, tasks->at, (size_t)tasks->size * sizeof *tasks->at);
 }
 
+/* mirrors core/runner/runner.py Runner._renew_lease */
 static void renewed(league_t *league, runner_t *runner, int64_t echo)
 {
     runner->confirmed = true;
@@ -24,6 +26,8 @@ static void renewed(league_t *league, runner_t *runner, int64_t echo)
         runner->lease_until = echo + league->rules.runner_lease;
 }
 
+/* mirrors core/runner/runner.py Runner._on_runner_orders
+ * mirrors core/runner/runner.py Runner._start */
 static void obey(league_t *league, runner_t *runner, int64_t now, const message_t *orders)
 {
     int64_t until = orders->a + league->rules.runner_lease;
@@ -37,6 +41,7 @@ static void obey(league_t *league, runner_t *runner, int64_t now, const message_
     }
 }
 
+/* mirrors core/runner/runner.py Runner._on_message */
 static void receive(league_t *league, runner_t *runner, int64_t now, const message_t *message)
 {
     if (!post_receive(league, &runner->post, now, 0, message))
@@ -49,6 +54,7 @@ static void receive(league_t *league, runner_t *runner, int64_t now, const messa
         obey(league, runner, now, message);
 }
 
+/* mirrors core/runner/runner.py Runner._beat */
 static void beat(league_t *league, runner_t *runner, int64_t now)
 {
     static const int kinds[] = {HELLO, RUNNER_BEAT};
@@ -60,8 +66,13 @@ static void beat(league_t *league, runner_t *runner, int64_t now)
     }
 }
 
-/* The two events with which a runner begins (Booted, BackendReported) are one here: the first asks for
- * nothing. */
+/* mirrors core/runner/runner.py Runner.handle
+ * mirrors core/runner/runner.py Runner._on_local_event
+ * mirrors core/runner/runner.py Runner._on_booted
+ * mirrors core/runner/runner.py Runner._on_backend_reported
+ * mirrors core/runner/runner.py Runner._on_task_started
+ * mirrors core/runner/runner.py Runner._on_task_exited
+ * The two events with which a runner begins (Booted, BackendReported) are one here: the first asks for nothing. */
 void runner_handle(league_t *league, runner_t *runner, int64_t now, int event, const message_t *message)
 {
     if (event == RECEIVED)

@@ -7,7 +7,7 @@
 
 static const char OUT_OF_MEMORY[] = "out of memory";
 
-/* An assertion: the first one that does not hold ends the run. */
+/* own: an assertion: the first one that does not hold ends the run. */
 bool must(league_t *league, bool holds, const char *otherwise)
 {
     if (!holds && !league->wrong)
@@ -15,7 +15,7 @@ bool must(league_t *league, bool holds, const char *otherwise)
     return holds;
 }
 
-/* Zeroed memory that lives as long as the league. */
+/* own: zeroed memory that lives as long as the league. */
 void *own(league_t *league, int64_t count, size_t size)
 {
     if (!grow(league, (void **)&league->owned, &league->owned_room, league->owned_count + 1, sizeof(void *)))
@@ -26,6 +26,7 @@ void *own(league_t *league, int64_t count, size_t size)
     return found;
 }
 
+/* own: memory. */
 bool grow(league_t *league, void **at, int64_t *room, int64_t needed, size_t size)
 {
     if (needed <= *room)
@@ -41,11 +42,13 @@ bool grow(league_t *league, void **at, int64_t *room, int64_t needed, size_t siz
     return true;
 }
 
+/* own: a list that grows. */
 bool add_many(league_t *league, ints_t *list, int64_t more)
 {
     return grow(league, (void **)&list->at, &list->room, list->size + more, sizeof *list->at);
 }
 
+/* own: a list that grows. */
 bool add(league_t *league, ints_t *list, int64_t value)
 {
     if (list->size == list->room && !add_many(league, list, 1))
@@ -54,7 +57,7 @@ bool add(league_t *league, ints_t *list, int64_t value)
     return true;
 }
 
-/* Bodies come in sizes of powers of two and are used again. The word before a body is its class. */
+/* own: bodies come in sizes of powers of two and are used again. The word before a body is its class. */
 int64_t *take_body(league_t *league, int64_t words)
 {
     int64_t class = 3;
@@ -75,6 +78,7 @@ int64_t *take_body(league_t *league, int64_t words)
     return body + 1;
 }
 
+/* own: memory of messages. */
 void return_body(league_t *league, int64_t *body)
 {
     if (!body)
@@ -85,11 +89,13 @@ void return_body(league_t *league, int64_t *body)
     league->spare_bodies[class] = spare;
 }
 
+/* own: the order of the heap. */
 static inline bool before(const entry_t *one, const entry_t *other)
 {
     return one->at < other->at || (one->at == other->at && one->number < other->number);
 }
 
+/* own: the heap of the league. */
 void push_entry(league_t *league, int64_t at, int32_t kind, int32_t whose, int32_t what)
 {
     if (!grow(league, (void **)&league->heap, &league->heap_room, league->heap_size + 1, sizeof(entry_t)))
@@ -104,6 +110,7 @@ void push_entry(league_t *league, int64_t at, int32_t kind, int32_t whose, int32
     heap[place] = entry;
 }
 
+/* own: the heap of the league. */
 entry_t pop_entry(league_t *league)
 {
     entry_t *heap = league->heap, top = heap[0], last = heap[--league->heap_size];
@@ -120,7 +127,7 @@ entry_t pop_entry(league_t *league)
     return top;
 }
 
-/* The lane is a ring whose room is a power of two. */
+/* own: the lane is a ring whose room is a power of two. */
 void push_message(league_t *league, int64_t at, const message_t *message)
 {
     if (league->lane_size == league->lane_room) {
@@ -143,7 +150,7 @@ void push_message(league_t *league, int64_t at, const message_t *message)
     last->message = *message;
 }
 
-/* Ticks to come: a set of (machine, time), open addressing, removal by shifting back. */
+/* own: ticks to come: a set of (machine, time), open addressing, removal by shifting back. */
 static int64_t wake_slot(const wakes_t *wakes, int32_t whose, int64_t at)
 {
     uint64_t word = ((uint64_t)at * UINT64_C(0x9E3779B97F4A7C15)) ^ (uint64_t)(uint32_t)whose;
@@ -151,6 +158,7 @@ static int64_t wake_slot(const wakes_t *wakes, int32_t whose, int64_t at)
     return (int64_t)(word >> 32 & (uint64_t)(wakes->size - 1));
 }
 
+/* own: the set of ticks to come. */
 static bool grow_wakes(league_t *league)
 {
     wakes_t *wakes = &league->wakes, old = *wakes;
@@ -178,7 +186,7 @@ static bool grow_wakes(league_t *league)
     return true;
 }
 
-/* Note a tick; false if that machine already gets one at that time. */
+/* own: note a tick; false if that machine already gets one at that time. */
 bool wake_later(league_t *league, int32_t whose, int64_t at)
 {
     wakes_t *wakes = &league->wakes;
@@ -194,7 +202,7 @@ bool wake_later(league_t *league, int32_t whose, int64_t at)
     return true;
 }
 
-/* The tick has come. */
+/* own: the tick has come. */
 void woken(league_t *league, int32_t whose, int64_t at)
 {
     wakes_t *wakes = &league->wakes;
@@ -215,6 +223,7 @@ void woken(league_t *league, int32_t whose, int64_t at)
     wakes->whose[slot] = NONE;
 }
 
+/* own: the list of effects. */
 command_t *new_command(league_t *league, int64_t kind)
 {
     if (!grow(league, (void **)&league->out, &league->out_room, league->out_size + 1, sizeof(command_t)))
@@ -225,7 +234,7 @@ command_t *new_command(league_t *league, int64_t kind)
     return command;
 }
 
-/* The upper and lower half of a product of two words, one folded onto the other. */
+/* own: the upper and lower half of a product of two words, one folded onto the other. */
 static uint64_t fold(uint64_t one, uint64_t other)
 {
     uint64_t a = one >> 32, b = one & UINT32_MAX, c = other >> 32, d = other & UINT32_MAX;
@@ -233,7 +242,7 @@ static uint64_t fold(uint64_t one, uint64_t other)
     return one * other ^ (a * c + (middle >> 32) + (cross >> 32));
 }
 
-/* policy.hashing */
+/* mirrors policy/hashing.py hash_numbers */
 uint64_t mix(uint64_t seed, const uint64_t *values, int count)
 {
     uint64_t word = seed ^ UINT64_C(0x6A09E667F3BCC909);
@@ -242,6 +251,7 @@ uint64_t mix(uint64_t seed, const uint64_t *values, int count)
     return fold(fold(word, UINT64_C(0xBF58476D1CE4E5B9)), UINT64_C(0x94D049BB133111EB));
 }
 
+/* own: a part of next_bit. */
 static inline int64_t lowest_bit(uint64_t word)
 {
 #if defined(__GNUC__)
@@ -254,7 +264,7 @@ static inline int64_t lowest_bit(uint64_t word)
 #endif
 }
 
-/* The first bit that is set in [from, past), or NONE. */
+/* own: the first bit that is set in [from, past), or NONE. */
 int64_t next_bit(const uint64_t *words, int64_t from, int64_t past)
 {
     if (from >= past)
@@ -269,6 +279,7 @@ int64_t next_bit(const uint64_t *words, int64_t from, int64_t past)
     return at < past ? at : NONE;
 }
 
+/* own: memory. */
 void free_store(league_t *league)
 {
     for (int64_t each = 0; each < league->lane_size; each++)

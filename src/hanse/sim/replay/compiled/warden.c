@@ -1,12 +1,13 @@
-/* The warden: the twin of core.warden.warden, core.warden.attempts, core.warden.runner_sessions
- * and core.warden.ownership. */
+/* The warden: the twin of core.warden.warden, core.warden.runner_sessions and core.warden.ownership. */
 #include "post.h"
 
 #include <string.h>
 
 /* --- leases of shards and of the runner ----------------------------------------------------------------- */
 
-/* Ownership.all_rounds, for one broker: the round of its shard, 0 if it has none here. */
+/* mirrors core/warden/ownership.py Ownership.all_rounds
+ * mirrors core/warden/ownership.py Ownership._propose
+ * For one broker: the round of its shard, 0 if it has none here. */
 static int64_t round_of(league_t *league, warden_t *warden, int64_t broker, int64_t now)
 {
     tenure_t *tenure = warden->tenures + broker;
@@ -19,7 +20,8 @@ static int64_t round_of(league_t *league, warden_t *warden, int64_t broker, int6
     return tenure->round;
 }
 
-/* Ownership.renew: the owner has answered the beat sent at `echo`. */
+/* mirrors core/warden/ownership.py Ownership.renew
+ * The owner has answered the beat sent at `echo`. */
 static void renew(league_t *league, warden_t *warden, int64_t broker, int64_t now, int64_t echo)
 {
     tenure_t *tenure = warden->tenures + broker;
@@ -37,7 +39,9 @@ static void renew(league_t *league, warden_t *warden, int64_t broker, int64_t no
             warden->tenure_due = warden->tenures[each].until;
 }
 
-/* RunnerSessions.on_runner_heartbeat. A runner's beat has a = when it was sent; the lease repeats it. */
+/* mirrors core/warden/warden.py Warden._on_runner_heartbeat
+ * mirrors core/warden/runner_sessions.py RunnerSessions.on_runner_heartbeat
+ * A runner's beat has a = when it was sent; the lease repeats it. */
 static void renew_runner(league_t *league, warden_t *warden, int64_t now, const message_t *message)
 {
     int64_t span = league->rules.runner_span;
@@ -54,25 +58,10 @@ static void renew_runner(league_t *league, warden_t *warden, int64_t now, const 
         lease->a = message->a;
 }
 
-/* WardenAttempts.on_open_session: the runner opens its session, and its nodes are up. */
-static void greeted(league_t *league, warden_t *warden, int64_t now, const message_t *message)
-{
-    if (!must(league, !warden->joined, "a runner says hello twice"))
-        return;
-    warden->joined = warden->up = true;
-    warden->leased_at = now;
-    warden->runner_echo = message->a;
-    warden->roster_due = now + league->rules.runner_span;
-    for (int64_t node = 0; node < warden->nodes; node++) {
-        touch_node(warden, node);
-        add(league, &warden->freed, node);
-    }
-    warden->unleased = NONE;
-}
-
 /* --- telling brokers ------------------------------------------------------------------------------------ */
 
-/* _send_heartbeat: see take_beat for what is in it. */
+/* mirrors core/warden/state_publisher.py StatePublisher.send_heartbeat
+ * See take_beat for what is in it. */
 static void beat_to(league_t *league, warden_t *warden, int64_t now, int64_t broker)
 {
     int64_t round = round_of(league, warden, broker, now);
@@ -84,6 +73,7 @@ static void beat_to(league_t *league, warden_t *warden, int64_t now, int64_t bro
     message->c = round;
 }
 
+/* mirrors core/warden/warden.py Warden._beat */
 static void beat(league_t *league, warden_t *warden, int64_t now)
 {
     warden->beat_at = now + league->rules.beat;
@@ -94,7 +84,8 @@ static void beat(league_t *league, warden_t *warden, int64_t now)
     }
 }
 
-/* _send_snapshot: see take_snapshot for what is in it. */
+/* mirrors core/warden/state_publisher.py StatePublisher.send_snapshot
+ * See take_snapshot for what is in it. */
 static void snapshot(league_t *league, warden_t *warden, int64_t broker)
 {
     publish(warden);
@@ -108,7 +99,8 @@ static void snapshot(league_t *league, warden_t *warden, int64_t broker)
         memcpy(message->body, warden->shown, (size_t)words_of(warden->nodes) * sizeof(uint64_t));
 }
 
-/* Tell every broker what has changed since it was last told. */
+/* mirrors core/warden/state_publisher.py StatePublisher.send_deltas
+ * Tell every broker what has changed since it was last told. */
 static void tell_changes(league_t *league, warden_t *warden)
 {
     for (int64_t broker = 0; broker < league->rules.brokers; broker++) {
@@ -126,92 +118,8 @@ static void tell_changes(league_t *league, warden_t *warden)
     }
 }
 
-/* See take_news for what is in it. */
-static void send_news(league_t *league, warden_t *warden, int64_t now, int64_t broker, const ints_t *started,
-                      const int64_t *ended, int64_t ends, const ints_t *offers)
-{
-    message_t *message = post_send(league, &warden->post, now, broker, NEWS);
-    if (!message)
-        return;
-    message->a = started ? started->size : 0;
-    message->b = ends;
-    message->c = offers ? offers->size / OFFER_WORDS : 0;
-    int64_t *body = message->body = take_body(league, message->a + ends + OFFER_WORDS * message->c);
-    if (!body)
-        return;
-    if (message->a)
-        memcpy(body, started->at, (size_t)message->a * sizeof *body);
-    if (ends)
-        memcpy(body + message->a, ended, (size_t)ends * sizeof *body);
-    if (message->c)
-        memcpy(body + message->a + ends, offers->at, (size_t)offers->size * sizeof *body);
-}
-
-static void forget_one(int32_t *order, int64_t *count, int32_t broker)
-{
-    int64_t kept = 0;
-    for (int64_t each = 0; each < *count; each++)
-        if (order[each] != broker)
-            order[kept++] = order[each];
-    *count = kept;
-}
-
-/* WardenAttempts.send_updates, for one broker that had ends or starts to be told. */
-static void tell_one(league_t *league, warden_t *warden, int64_t now, int32_t broker)
-{
-    client_t *client = warden->clients + broker;
-    int64_t at = 0, most = league->rules.news_max;
-    for (; client->ended.size - at > most && !league->wrong; at += most)
-        send_news(league, warden, now, broker, NULL, client->ended.at + at, most, NULL);
-    send_news(league, warden, now, broker, client->has_started ? &client->started : NULL,
-              client->ended.at + at, client->ended.size - at, client->has_offers ? &client->offers : NULL);
-    if (client->has_started)
-        forget_one(warden->starting, &warden->starting_count, broker);
-    if (client->has_offers)
-        forget_one(warden->offering, &warden->offering_count, broker);
-    client->ended.size = client->started.size = client->offers.size = 0;
-    client->has_ended = client->has_started = client->has_offers = false;
-}
-
-/* WardenAttempts.send_updates: updates for the owners of starts and ends, and for brokers that get room. */
-static void tell(league_t *league, warden_t *warden, int64_t now)
-{
-    int64_t held = 0;
-    for (int64_t each = 0; each < warden->ending_count && !league->wrong; each++) {
-        int32_t broker = warden->ending[each];
-        if (crowded(league, &warden->post, broker))
-            warden->ending[held++] = broker; /* it is told when it has caught up */
-        else
-            tell_one(league, warden, now, broker);
-    }
-    warden->ending_count = held;
-    for (int64_t each = 0; each < warden->offering_count && !league->wrong; each++) {
-        client_t *client = warden->clients + warden->offering[each];
-        send_news(league, warden, now, warden->offering[each], NULL, NULL, 0, &client->offers);
-        client->offers.size = 0;
-        client->has_offers = false;
-    }
-    warden->offering_count = 0;
-}
-
-static void note_ending(warden_t *warden, int32_t broker)
-{
-    if (!warden->clients[broker].has_ended) {
-        warden->clients[broker].has_ended = true;
-        warden->ending[warden->ending_count++] = broker;
-    }
-}
-
-/* WardenAttempts.flush_starts: starts have waited long enough. */
-static void tell_starts(warden_t *warden)
-{
-    warden->news_at = NEVER;
-    for (int64_t each = 0; each < warden->starting_count; each++)
-        note_ending(warden, warden->starting[each]);
-}
-
-/* RunnerSessions.send_orders. Orders have a = the runner's latest beat, b = starts, c = ends to forget; as body the
- * tasks to start. */
+/* mirrors core/warden/runner_sessions.py RunnerSessions.send_orders
+ * Orders have a = the runner's latest beat, b = starts, c = ends to forget; as body the tasks to start. */
 static void send_orders(league_t *league, warden_t *warden, int64_t now)
 {
     const ints_t *starts = &warden->starts;
@@ -234,49 +142,8 @@ static void send_orders(league_t *league, warden_t *warden, int64_t now)
 
 /* --- what others say ------------------------------------------------------------------------------------ */
 
-/* WardenAttempts.on_ends_acked: so many ends are safe with their broker. */
-static void settled(league_t *league, warden_t *warden, int64_t ends)
-{
-    bool full = is_full(league, warden);
-    warden->unsettled -= ends;
-    must(league, warden->unsettled >= 0, "an end was settled twice");
-    if (full && !is_full(league, warden))
-        for (int64_t node = 0; node < warden->nodes; node++)
-            add(league, &warden->freed, node);
-}
-
-/* WardenAttempts.on_runner_report. A report has a = started, b = ended; as body the tasks. */
-static void reported(league_t *league, warden_t *warden, int64_t now, const message_t *message)
-{
-    const int64_t *task = message->body;
-    int64_t brokers = league->rules.brokers;
-    for (int64_t each = 0; each < message->a; each++, task++) {
-        int32_t broker = (int32_t)(league->job_of[*task] % brokers);
-        client_t *client = warden->clients + broker;
-        if (!client->has_started) {
-            client->has_started = true;
-            warden->starting[warden->starting_count++] = broker;
-        }
-        add(league, &client->started, *task);
-        if (now + league->rules.started_linger < warden->news_at)
-            warden->news_at = now + league->rules.started_linger;
-    }
-    if (!message->b)
-        return;
-    warden->forget += message->b;
-    if (now + league->rules.settle_linger < warden->forget_at)
-        warden->forget_at = now + league->rules.settle_linger;
-    for (int64_t each = 0; each < message->b && !league->wrong; each++, task++) {
-        int32_t broker = (int32_t)(league->job_of[*task] % brokers);
-        warden->runs--;
-        warden->unsettled++;
-        give(league, warden, league->place_of[*task]);
-        note_ending(warden, broker);
-        add(league, &warden->clients[broker].ended, *task);
-    }
-}
-
-/* Ownership.find_refusal: nothing speaks against a claim here. */
+/* mirrors core/warden/ownership.py Ownership.find_refusal
+ * Nothing speaks against a claim here. */
 static bool may_claim(league_t *league, const warden_t *warden, int32_t broker, int64_t now, int64_t round)
 {
     const tenure_t *tenure = warden->tenures + broker;
@@ -284,7 +151,8 @@ static bool may_claim(league_t *league, const warden_t *warden, int32_t broker, 
     return must(league, valid, "a claim without a lease");
 }
 
-/* See take_answer for what is in it. */
+/* mirrors core/warden/state_publisher.py StatePublisher.take_delta
+ * See take_answer for what is in it. */
 static void send_answer(league_t *league, warden_t *warden, int64_t now, int32_t broker, int64_t number,
                         const ints_t *refused)
 {
@@ -310,7 +178,9 @@ static void send_answer(league_t *league, warden_t *warden, int64_t now, int32_t
         write_delta(warden, since, body + refused->size);
 }
 
-/* Warden._on_claim: see send_claim for what is in it. */
+/* mirrors core/warden/warden.py Warden._on_claim
+ * mirrors core/warden/ownership.py Ownership.find_renewable
+ * See send_claim for what is in it. */
 static void claimed(league_t *league, warden_t *warden, int64_t now, int32_t broker, const message_t *message)
 {
     const int64_t *body = message->body, *lot = body + 4;
@@ -324,7 +194,7 @@ static void claimed(league_t *league, warden_t *warden, int64_t now, int32_t bro
     if (body[0])
         renew(league, warden, broker, now, message->b);
     if (body[3])
-        settled(league, warden, body[3]);
+        acked_ends(league, warden, body[3]);
     const int64_t *releases = lot;
     for (int64_t each = 0; each < body[0]; each++)
         releases += 2 + 2 * releases[1];
@@ -348,7 +218,10 @@ static void claimed(league_t *league, warden_t *warden, int64_t now, int32_t bro
         send_answer(league, warden, now, broker, message->a, refused);
 }
 
-/* Warden._on_register_standby: a broker registers its shard; the reply names the lease round in which it may claim. */
+/* mirrors core/warden/warden.py Warden._on_register_standby
+ * mirrors core/warden/ownership.py Ownership.on_register_standby
+ * mirrors core/warden/ownership.py Ownership._create_shard
+ * A broker registers its shard; the reply names the lease round in which it may claim. */
 static void registered(league_t *league, warden_t *warden, int64_t now, int32_t broker)
 {
     tenure_t *tenure = warden->tenures + broker;
@@ -361,6 +234,11 @@ static void registered(league_t *league, warden_t *warden, int64_t now, int32_t 
     beat_to(league, warden, now, broker);
 }
 
+/* mirrors core/warden/warden.py Warden._on_event
+ * mirrors core/warden/warden.py Warden._handlers_by_type
+ * mirrors core/warden/warden.py Warden._on_heartbeat_reply
+ * mirrors core/warden/warden.py Warden._on_open_session
+ * mirrors core/warden/warden.py Warden._note_alive */
 static void receive(league_t *league, warden_t *warden, int64_t now, const message_t *message)
 {
     int64_t brokers = league->rules.brokers;
@@ -368,7 +246,7 @@ static void receive(league_t *league, warden_t *warden, int64_t now, const messa
     if (!post_receive(league, &warden->post, now, from, message))
         return;
     switch (message->kind) {
-    case REPORT: reported(league, warden, now, message); break;
+    case REPORT: take_report(league, warden, now, message); break;
     case CLAIM: claimed(league, warden, now, from, message); break;
     case DEMAND: demanded(league, warden, now, from, message->body, message->a); break;
     case RUNNER_BEAT: renew_runner(league, warden, now, message); break;
@@ -376,9 +254,9 @@ static void receive(league_t *league, warden_t *warden, int64_t now, const messa
         warden->clients[from].heard = now;
         renew(league, warden, from, now, message->a);
         break;
-    case SETTLE: settled(league, warden, message->a); break;
+    case SETTLE: acked_ends(league, warden, message->a); break;
     case SYNC: snapshot(league, warden, from); break;
-    case HELLO: greeted(league, warden, now, message); break;
+    case HELLO: open_session(league, warden, now, message); break;
     case REGISTER: registered(league, warden, now, from); break;
     default: must(league, message->kind == ACK, "a warden got somebody else's message");
     }
@@ -386,6 +264,9 @@ static void receive(league_t *league, warden_t *warden, int64_t now, const messa
 
 /* --- time ----------------------------------------------------------------------------------------------- */
 
+/* mirrors core/warden/warden.py Warden._tick
+ * mirrors core/warden/runner_sessions.py RunnerSessions.forget_now
+ * mirrors core/warden/runner_sessions.py RunnerSessions.find_overdue */
 static void tick(league_t *league, warden_t *warden, int64_t now)
 {
     expire(league, warden, now);
@@ -397,7 +278,7 @@ static void tick(league_t *league, warden_t *warden, int64_t now)
     if (now >= warden->beat_at)
         beat(league, warden, now);
     if (now >= warden->news_at)
-        tell_starts(warden);
+        flush_starts(warden);
     if (now >= warden->delta_at) {
         warden->delta_at = NEVER;
         tell_changes(league, warden);
@@ -406,7 +287,8 @@ static void tick(league_t *league, warden_t *warden, int64_t now)
         post_tick(league, &warden->post, now);
 }
 
-/* The room on offer may have changed: see whether some broker has not been told. */
+/* mirrors core/warden/state_publisher.py StatePublisher.schedule_deltas
+ * The room on offer may have changed: see whether some broker has not been told. */
 static void look(league_t *league, warden_t *warden, int64_t now)
 {
     publish(warden);
@@ -422,6 +304,7 @@ static void look(league_t *league, warden_t *warden, int64_t now)
     }
 }
 
+/* mirrors core/warden/warden.py Warden._schedule_wake */
 static void arm(league_t *league, warden_t *warden, int64_t now)
 {
     int64_t due = warden->post.due;
@@ -447,6 +330,7 @@ static void arm(league_t *league, warden_t *warden, int64_t now)
     }
 }
 
+/* own: the last condition of warden_handle. */
 static bool same_due(const warden_t *warden, int64_t now)
 {
     int64_t due = warden->due;
@@ -454,6 +338,8 @@ static bool same_due(const warden_t *warden, int64_t now)
            && due <= warden->roster_due;
 }
 
+/* mirrors core/warden/warden.py Warden._on_booted
+ * mirrors core/warden/runner_sessions.py RunnerSessions.boot */
 static void boot(league_t *league, warden_t *warden, int64_t now)
 {
     warden->armed = NEVER;
@@ -464,6 +350,10 @@ static void boot(league_t *league, warden_t *warden, int64_t now)
         warden->clients[broker].heard = now;
 }
 
+/* mirrors core/warden/warden.py Warden.handle
+ * mirrors core/warden/warden.py Warden._expire_leases
+ * mirrors core/warden/warden.py Warden._flush
+ * mirrors core/warden/step_random.py StepRandom.position */
 void warden_handle(league_t *league, warden_t *warden, int64_t now, int event, const message_t *message)
 {
     bool calm = true;
@@ -489,7 +379,7 @@ void warden_handle(league_t *league, warden_t *warden, int64_t now, int event, c
         if (warden->batch)
             send_orders(league, warden, now);
         if (warden->offering_count || warden->ending_count)
-            tell(league, warden, now);
+            send_updates(league, warden, now);
         calm = false;
     }
     if (warden->touched_count || (warden->seen != warden->version && warden->delta_at == NEVER)) {

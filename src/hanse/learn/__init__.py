@@ -1,1 +1,0 @@
-"""Training and privacy; the only package that imports torch."""

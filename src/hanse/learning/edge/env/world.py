@@ -1,0 +1,442 @@
+"""Environment: E episodes of N clusters, stepped together.
+
+One *sub-step* is one round of simultaneous choices in one episode. In multi-task mode time stands still while
+any cluster starts a task; in single-task mode it advances after every round. The order inside a step of time:
+rewards, progress (of every running task), completions, failures, clock, arrivals, refill of the pending
+slots.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from hanse.learning.edge.env import conflict
+from hanse.learning.edge.env.columns import Columns, empty_columns
+from hanse.learning.edge.env.keyed_random import derive_key, uniform
+from hanse.learning.edge.env.setting import Setting
+from hanse.learning.edge.env.speeds import CONVERGENCE, durations
+from hanse.learning.edge.env.streams import Streams
+from hanse.learning.edge.env.view import NO_DEADLINE, NONE, Choice, EdgeView, Flags, Floats, Ints
+
+ROUNDING: Final = 1e-9
+"""Distance below 1 at which a progress counts as done in the corrected mode."""
+
+_NOISE, _TIE, _FAILURE = np.int64(1), np.int64(2), np.int64(3)
+
+Allocator = Callable[["EdgeWorld"], tuple[Ints, Ints]]
+"""Second half of a preemptive policy: CPUs and GPUs of every running slot, each (E, N, R)."""
+
+
+class StepResult(msgspec.Struct, frozen=True, eq=False):
+    """Result of one sub-step."""
+
+    reward: Floats
+    """(E, N) minus the tasks at each cluster, where time advanced; else 0."""
+    moved: Flags
+    """(E,) True where time advanced."""
+    started: Flags
+    """(E, N) clusters whose choice took effect."""
+    conflicts: Flags
+    """(E, N) clusters that lost the task they chose to another."""
+
+
+class EdgeWorld:
+    """State of E episodes and its transition. Finished episodes stand still until dropped."""
+
+    def __init__(self, setting: Setting, streams: Streams) -> None:
+        """Begin all episodes at time 0, with the arrivals of time 0 in place."""
+        self.setting = setting
+        self.streams = streams
+        self.capacity = np.array(setting.capacity, dtype=np.int64)
+        self.minimum = setting.speed_table.minimum
+        self.limit = np.array(setting.speed_table.limit, dtype=np.int64)
+        slots = int((self.capacity[:, None, :] // self.minimum[None, :, :]).min(axis=2).max())
+        self.state: Columns = empty_columns(setting, len(streams.seed), slots)
+        self.state.free[:] = self.capacity
+        variants = setting.variants
+        scale = variants.speed_scale or (1.0,) * setting.clusters
+        self._scale = np.array(scale)
+        best = durations(setting.speed_table, ROUNDING).min(axis=(1, 2))
+        slack = np.ceil(best * variants.deadline_slack).astype(np.int64)
+        self._slack = slack if variants.deadline_slack > 0 else np.full_like(slack, NO_DEADLINE)
+        self._bits = np.int64(1) << np.arange(setting.clusters)
+        self._reach = streams.connected @ self._bits
+        self.sub_steps = 0
+        everyone = np.arange(len(streams.seed))
+        self._add_arrivals(everyone)
+
+    @property
+    def episodes(self) -> int:
+        """Number of episodes that are left."""
+        return len(self.state.episode)
+
+    @property
+    def live(self) -> Flags:
+        """Episodes (E,) with tasks left."""
+        return self.state.done < self.setting.tasks
+
+    def drop_finished(self) -> Ints:
+        """Drop the episodes that ended, so that the others step faster; return the remaining rows."""
+        rows = np.flatnonzero(self.live)
+        if len(rows) < self.episodes:
+            self.state = self.state.take(rows)
+            self.streams = self.streams.take(rows)
+            self._reach = self._reach[rows]
+        return rows
+
+    def view(self) -> EdgeView:
+        """Return the view for policies.
+
+        Its columns may be the world's own: do not write to them.
+        """
+        s = self.state
+        filled = s.pend != NONE
+        now = s.time[:, None, None]
+        due = self._slack[s.pend_kind]
+        waited = np.where(filled, now - s.pend_arrival, 0)
+        return EdgeView(
+            time=s.time,
+            free=s.free,
+            capacity=self.capacity,
+            queued=s.queued,
+            can_act=self.live[:, None] & ~s.passed,
+            task=s.pend,
+            kind=s.pend_kind,
+            waited=waited,
+            reach=s.pend_reach,
+            due=np.where(due == NO_DEADLINE, NO_DEADLINE, due - waited),
+            run_task=s.run,
+            run_kind=s.run_kind,
+            run_cpus=s.run_size[..., 0],
+            run_gpus=s.run_size[..., 1],
+            run_elapsed=np.where(s.run != NONE, now - s.run_start, 0),
+        )
+
+    # --- choices ------------------------------------------------------------------------------------------
+
+    def step(self, choice: Choice) -> StepResult:
+        """Run one round of choices by non-preemptive policies."""
+        s = self.state
+        void = (choice.cpus == 0) & (choice.gpus == 0)
+        slot = np.where(s.passed | ~self.live[:, None] | void, NONE, choice.slot)
+        won, lost = self._resolve_conflicts(slot, choice.preference)
+        e, n = np.nonzero(won)
+        size = np.stack([choice.cpus[e, n], choice.gpus[e, n]], axis=1)
+        self._start_tasks(e, n, slot[e, n], size)
+        return self._advance_time(slot, won, lost)
+
+    def step_preemptive(self, slot: Ints, allocate: Allocator) -> StepResult:
+        """Run one round of a preemptive policy.
+
+        Admit one task per cluster, then size all running tasks anew.
+        """
+        s = self.state
+        slot = np.where(~self.live[:, None], NONE, slot)
+        won, lost = self._resolve_conflicts(slot, np.zeros(slot.shape))
+        e, n = np.nonzero(won)
+        self._start_tasks(e, n, slot[e, n], np.zeros((len(e), 2), dtype=np.int64))
+        cpus, gpus = allocate(self)
+        size = np.stack([cpus, gpus], axis=-1)
+        held = np.where(s.run[..., None] != NONE, size, 0)
+        s.run_size[:] = held
+        s.free[:] = self.capacity - held.sum(axis=2) - s.down
+        assert (s.free >= 0).all(), "an allocator gave more than there is"
+        return self._advance_time(slot, won, lost)
+
+    def preempt(self, flags: Flags) -> None:
+        """Return running tasks to the pending ones, at the price of a checkpoint. ``flags`` is (E, N, R)."""
+        e, n, r = np.nonzero(flags & (self.state.run != NONE))
+        self._evict_tasks(e, n, r)
+
+    def _resolve_conflicts(self, slot: Ints, preference: Floats) -> tuple[Flags, Flags]:
+        """Return flags of clusters that keep their task, and of those that lost it to another."""
+        s, n = self.state, self.setting.clusters
+        cell = np.arange(self.episodes * n).reshape(-1, n) * self.setting.window + slot
+        chosen = slot != NONE
+        task = np.where(chosen, s.pend.ravel().take(cell), NONE)
+        order = np.sort(task, axis=1)
+        twice = (order[:, 1:] == order[:, :-1]) & (order[:, 1:] != NONE)
+        rows = np.flatnonzero(twice.any(axis=1))
+        won = chosen & (task != NONE)
+        if not len(rows):  # few rounds have a conflict: compute the rule for those only
+            return won, np.zeros_like(won)
+        if self.setting.bayes:
+            kind = s.pend_kind.ravel().take(cell[rows])
+            score = conflict.bayes_score(preference[rows], s.free[rows], self.minimum[kind])
+            key = derive_key(self.streams.seed[rows].astype(np.uint64), _TIE + s.time[rows] * 1_000)
+            tie = uniform(derive_key(key[:, None], s.rounds[rows, None] * n + np.arange(n)))
+        else:
+            score = np.zeros((len(rows), n))
+            tie = score
+        lost = np.zeros_like(won)
+        lost[rows] = won[rows] & ~conflict.winners(task[rows], score, tie)
+        return won & ~lost, lost
+
+    def _start_tasks(self, e: Ints, n: Ints, slot: Ints, size: Ints) -> None:
+        """Start the tasks in these slots with these sizes and remove them from all pending slots."""
+        if not len(e):
+            return
+        s = self.state
+        owner = e * self.setting.clusters + n
+        task = s.pend.ravel().take(owner * self.setting.window + slot)
+        kind = s.pend_kind.ravel().take(owner * self.setting.window + slot)
+        assert (task != NONE).all(), "a policy chose an empty slot"
+        free = s.free.reshape(-1, 2)
+        room = free.take(owner, axis=0)
+        fits = (size >= self.minimum[kind]) & (size <= np.minimum(room, self.limit))
+        assert (fits.all(axis=1) | ~size.any(axis=1)).all(), "a policy chose a size outside of the mask"
+        slots = s.run.shape[2]
+        empty = s.run.reshape(-1, slots).take(owner, axis=0) == NONE
+        place = empty.argmax(axis=1)
+        assert empty.ravel().take(place + np.arange(len(e)) * slots).all(), "no running slot is left"
+        at, now = owner * slots + place, s.time.take(e)
+        free[owner] = room - size
+        s.run.ravel()[at] = task
+        s.run_kind.ravel()[at] = kind
+        s.run_size.reshape(-1, 2)[at] = size
+        s.run_before.reshape(-1, 2)[at] = size
+        s.run_start.ravel()[at] = now
+        begun = e * self.setting.tasks + task
+        s.progress.ravel()[at] = s.saved.ravel().take(begun)
+        if self.setting.variants.locality_steps:
+            away = self.streams.home[e, task] != n
+            s.warm.ravel()[at] = np.where(away, self.setting.variants.locality_steps, 0)
+        s.begun.ravel()[begun] = now
+        s.where.ravel()[begun] = n
+        s.size.reshape(-1, 2)[begun] = size
+        self._remove_pending(e, task)
+
+    def _remove_pending(self, e: Ints, task: Ints) -> None:
+        """Remove started tasks from all pending slots and queues."""
+        s, clusters = self.state, self.setting.clusters
+        wide = clusters * self.setting.window
+        found = np.flatnonzero(s.pend.reshape(-1, wide).take(e, axis=0) == task[:, None])
+        cell = e.take(found // wide) * wide + found % wide
+        s.pend.ravel()[cell] = NONE
+        s.pend_kind.ravel()[cell] = 0
+        s.pend_reach.ravel()[cell] = 0
+        if s.queued.any():
+            k, n = np.nonzero(s.in_queue[e, :, task])
+            s.in_queue[e[k], n, task[k]] = False
+            np.subtract.at(s.queued, (e[k], n), 1)
+        if self.setting.corrected:
+            self._refill_slots(np.unique(e))
+
+    def _advance_time(self, slot: Ints, won: Flags, lost: Flags) -> StepResult:
+        """Decide whether time advances, and advance it."""
+        s, live = self.state, self.live
+        self.sub_steps += int(live.sum())
+        if not self.setting.multi:
+            moved = live
+        elif self.setting.sticky_pass:
+            s.passed |= slot == NONE
+            moved = s.passed.all(axis=1) & live
+        else:
+            moved = ~won.any(axis=1) & live
+        s.rounds += 1
+        rows = np.flatnonzero(moved)
+        reward = np.zeros(won.shape)
+        if len(rows):
+            running, pending = s.run[rows] != NONE, s.pend[rows] != NONE
+            reward[rows] = -(running.sum(axis=2) + pending.sum(axis=2) + s.queued[rows])
+            self._advance_progress(rows, running)
+            if self.setting.variants.failure_rate > 0:
+                self._apply_failures(rows)
+            s.time[rows] += 1
+            s.rounds[rows] = 0
+            s.passed[rows] = False
+            if self.setting.corrected:
+                self._refill_slots(rows)
+            self._add_arrivals(rows)
+            self._refill_slots(rows)
+        return StepResult(reward=reward, moved=moved, started=won, conflicts=lost)
+
+    # --- time ---------------------------------------------------------------------------------------------
+
+    def _step_gain(self, e: Ints, n: Ints, at: Ints) -> Floats:
+        """Return the progress of these slots (``at`` counts over the batch) in this step, before a switch."""
+        s, speed_table, variants = self.state, self.setting.speed_table, self.setting.variants
+        kind, size = s.run_kind.ravel().take(at), s.run_size.reshape(-1, 2).take(at, axis=0)
+        _, wide, high = speed_table.rate.shape
+        entry = (kind * wide + size[:, 0]) * high + size[:, 1]
+        rate, base = speed_table.rate.ravel().take(entry), speed_table.base.ravel().take(entry)
+        gain = rate * np.sqrt(np.maximum(CONVERGENCE - s.progress.ravel().take(at), 0.0)) + base
+        if self.setting.noise > 0:
+            key = derive_key(self.streams.seed[e].astype(np.uint64), np.asarray(_NOISE))
+            chance = uniform(derive_key(derive_key(key, s.run.ravel().take(at)), s.time[e])) - 0.5
+            gain = gain + np.where(speed_table.noisy[kind], chance * self.setting.noise, 0.0)
+        if variants.interference > 0:
+            others = s.run_size[e, n, :, 1].sum(axis=1) - size[:, 1]
+            gain = gain / (1.0 + variants.interference * others / self.capacity[n, 1])
+        if variants.speed_scale:
+            gain = gain * self._scale[n]
+        return np.where((rate > 0) | (base > 0), np.maximum(gain, 0.0), 0.0)
+
+    def _advance_progress(self, rows: Ints, running: Flags) -> None:
+        """Add one step's progress to every running task of these episodes; complete the finished ones.
+
+        ``running`` flags the slots of ``rows`` that hold a task.
+        """
+        s = self.state
+        clusters, slots = s.run.shape[1:]
+        found = np.flatnonzero(running)
+        e = rows.take(found // (clusters * slots))
+        at = e * (clusters * slots) + found % (clusters * slots)
+        n = at // slots % clusters
+        gain = self._step_gain(e, n, at)
+        if self.setting.switch_weight < 1.0:
+            gain = np.where(self._find_resized().ravel().take(at), gain * self.setting.switch_weight, gain)
+            s.run_before.reshape(-1, 2)[at] = s.run_size.reshape(-1, 2).take(at, axis=0)
+        if self.setting.variants.locality_steps:
+            loading = s.warm.ravel().take(at) > 0
+            gain = np.where(loading, 0.0, gain)
+            s.warm.ravel()[at] -= loading
+        progress = s.progress.ravel().take(at) + gain
+        s.progress.ravel()[at] = progress
+        done = np.flatnonzero(progress >= (1.0 - ROUNDING if self.setting.corrected else 1.0))
+        if not len(done):
+            return
+        e, at = e.take(done), at.take(done)
+        s.finish.ravel()[e * self.setting.tasks + s.run.ravel().take(at)] = s.time.take(e) + 1
+        size = s.run_size.reshape(-1, 2).take(at, axis=0)
+        np.add.at(s.free.reshape(-1, 2), at // slots, size)
+        s.done += np.bincount(e, minlength=self.episodes)
+        self._clear_slots(at)
+
+    def _find_resized(self) -> Flags:
+        """Flag running tasks whose size a preemptive policy changed since the last step.
+
+        Published: only the CPUs are compared, and a task just admitted counts as changed (of the readings of
+        source 002 that we tried, the only one that gives its published figures). Corrected: either resource
+        counts, a start does not.
+        """
+        s = self.state
+        if self.setting.corrected:
+            return np.asarray((s.run_before != s.run_size).any(axis=-1) & s.run_before.any(axis=-1))
+        return np.asarray(s.run_before[..., 0] != s.run_size[..., 0])
+
+    def _clear_slots(self, at: Ints) -> None:
+        """Empty running slots (counted over the batch) whose room was already released."""
+        s = self.state
+        s.run.ravel()[at] = NONE
+        s.run_kind.ravel()[at] = 0
+        s.run_size.reshape(-1, 2)[at] = 0
+        s.progress.ravel()[at] = 0.0
+        s.warm.ravel()[at] = 0
+
+    def _add_arrivals(self, rows: Ints) -> None:
+        """Add the arriving tasks to the clusters they reach: to a free pending slot, else to the queue."""
+        s, streams = self.state, self.streams
+        tasks = self.setting.tasks
+        first = s.arrived.take(rows)
+        # arrivals are in order of time: look ahead while any episode still has one now
+        count, ahead, now = np.zeros_like(first), 0, s.time.take(rows)
+        start = rows * tasks
+        open_ = np.flatnonzero(first < tasks)
+        while len(open_):
+            next_ = streams.arrival.ravel().take(start.take(open_) + first.take(open_) + ahead)
+            open_ = open_[next_ <= now.take(open_)]
+            count[open_] += 1
+            ahead += 1
+            open_ = open_[first.take(open_) + ahead < tasks]
+        if not count.any():
+            return
+        s.arrived[rows] = first + count
+        e = np.repeat(rows, count)
+        began = np.cumsum(count) - count
+        self._show_tasks(e, np.repeat(first - began, count) + np.arange(len(e)))
+
+    def _show_tasks(self, e: Ints, task: Ints) -> None:
+        """Add tasks, listed by episode and then age, to all clusters they reach."""
+        s, clusters, window = self.state, self.setting.clusters, self.setting.window
+        reached = self.streams.connected.reshape(-1, clusters).take(e * self.setting.tasks + task, axis=0)
+        first = np.searchsorted(e, e, side="left")
+        running = np.cumsum(reached, axis=0)
+        before = np.where((first > 0)[:, None], running[first - 1], 0)
+        rank: Ints = np.asarray(running - before - 1, dtype=np.int64)
+        found = np.flatnonzero(reached)
+        k = found // clusters
+        owner = e.take(k) * clusters + found % clusters
+        turn = rank.ravel().take(found)
+        # the slot for a task of this rank is the open one with as many open ones before it
+        counted = np.cumsum(s.pend.reshape(-1, window).take(owner, axis=0) == NONE, axis=1)
+        fits = turn < counted[:, -1]
+        slot = (counted <= turn[:, None]).sum(axis=1)
+        shown = task.take(k)
+        self._fill_slots(e.take(k)[fits], owner[fits], slot[fits], shown[fits])
+        if not fits.all():
+            late = ~fits
+            s.in_queue.reshape(-1, self.setting.tasks)[owner[late], shown[late]] = True
+            np.add.at(s.queued.ravel(), owner[late], 1)
+
+    def _fill_slots(self, e: Ints, owner: Ints, slot: Ints, task: Ints) -> None:
+        """Write tasks of episodes ``e`` into pending slots of clusters (``owner`` counts over the batch)."""
+        s, entry, cell = self.state, e * self.setting.tasks + task, owner * self.setting.window + slot
+        s.pend.ravel()[cell] = task
+        s.pend_kind.ravel()[cell] = self.streams.kind.ravel().take(entry)
+        s.pend_arrival.ravel()[cell] = self.streams.arrival.ravel().take(entry)
+        s.pend_reach.ravel()[cell] = self._reach.ravel().take(entry)
+
+    def _refill_slots(self, rows: Ints) -> None:
+        """Load the oldest queued tasks into free pending slots."""
+        s, clusters = self.state, self.setting.clusters
+        if not s.queued.any():
+            return
+        owner = (rows[:, None] * clusters + np.arange(clusters)).ravel()
+        owner = owner[s.queued.ravel().take(owner) > 0]
+        pend, queue = s.pend.reshape(-1, self.setting.window), s.in_queue.reshape(-1, self.setting.tasks)
+        for _ in range(self.setting.window):
+            empty = pend.take(owner, axis=0) == NONE
+            keep = np.flatnonzero(empty.any(axis=1) & (s.queued.ravel().take(owner) > 0))
+            if not len(keep):
+                return
+            owner = owner.take(keep)
+            task = queue.take(owner, axis=0).argmax(axis=1)
+            queue[owner, task] = False
+            s.queued.ravel()[owner] -= 1
+            self._fill_slots(owner // clusters, owner, empty.take(keep, axis=0).argmax(axis=1), task)
+
+    # --- variants -----------------------------------------------------------------------------------------
+
+    def _evict_tasks(self, e: Ints, n: Ints, r: Ints) -> None:
+        """Stop running tasks, keep what their checkpoint holds, and return them to the pending tasks."""
+        if not len(e):
+            return
+        s = self.state
+        task = s.run[e, n, r]
+        kept = np.maximum(s.progress[e, n, r] - self.setting.variants.checkpoint_loss, 0.0)
+        s.saved[e, task] = kept
+        s.moved[e, task] = True
+        np.add.at(s.free, (e, n), s.run_size[e, n, r])
+        clusters, slots = s.run.shape[1:]
+        self._clear_slots((e * clusters + n) * slots + r)
+        order = np.lexsort((task, e))
+        self._show_tasks(e[order], task[order])
+
+    def _apply_failures(self, rows: Ints) -> None:
+        """Return repaired nodes and let nodes fail; tasks without room go back to pending."""
+        s, variants = self.state, self.setting.variants
+        back = (s.back_at[rows] == s.time[rows, None]) & s.down[rows].any(axis=2)
+        k, n = np.nonzero(back)
+        s.free[rows[k], n] += s.down[rows[k], n]
+        s.down[rows[k], n] = 0
+        key = derive_key(self.streams.seed[rows].astype(np.uint64), np.asarray(_FAILURE))
+        key = derive_key(key[:, None], np.arange(self.setting.clusters)[None, :])
+        chance = uniform(derive_key(key, s.time[rows, None]))
+        k, n = np.nonzero((chance < variants.failure_rate) & ~s.down[rows].any(axis=2))
+        e = rows[k]
+        gone = np.ceil(self.capacity[n] * variants.failure_share).astype(np.int64)
+        s.down[e, n] = gone
+        s.free[e, n] -= gone
+        s.back_at[e, n] = s.time[e] + variants.repair_steps
+        while True:
+            short = (s.free[e, n] < 0).any(axis=1)
+            if not short.any():
+                return
+            e, n = e[short], n[short]
+            # the youngest task goes first: it has the least to lose; ties to the higher slot
+            age = np.where(s.run[e, n] != NONE, s.run_start[e, n], NONE)
+            r = age.shape[1] - 1 - np.argmax(age[:, ::-1], axis=1)
+            self._evict_tasks(e, n, r)

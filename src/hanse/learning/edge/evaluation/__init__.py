@@ -1,0 +1,1 @@
+"""Measurements of policies and trained networks, and the page of results."""

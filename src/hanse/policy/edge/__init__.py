@@ -1,6 +1,0 @@
-"""Elastic tasks at the edge: choice of a pending task, and of its CPUs and GPUs.
-
-Pure functions over NumPy columns, from the simplest rule to the trained network, each the fallback of the
-next. All of them read an :class:`~hanse.policy.edge.view.EdgeView` and answer with a
-:class:`~hanse.policy.edge.view.Choice`; a live warden uses :func:`~hanse.policy.edge.sizing.size_elastic`.
-"""
