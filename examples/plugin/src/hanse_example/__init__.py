@@ -1,0 +1,1 @@
+"""A plug-in for Hanse: a queue order, a placer and a backend."""
