@@ -13,7 +13,16 @@ import pytest
 from hanse.live.backends.registry import BACKENDS
 from hanse.live.policy_process.models import MODELS
 from hanse.policy.queue_orders import Fifo
-from hanse.registry import CLUSTER_RANKERS, PLACERS, QUEUE_ORDERS, SIZERS, Registry, RegistryError, entries
+from hanse.registry import (
+    CLUSTER_RANKERS,
+    NODE_RANKERS,
+    PLACERS,
+    QUEUE_ORDERS,
+    SIZERS,
+    Registry,
+    RegistryError,
+    entries,
+)
 from hanse.sim.traces import FORMATS
 from tests.registry.fake_packages import install
 
@@ -23,6 +32,7 @@ REGISTRIES: tuple[Registry[Any], ...] = (
     QUEUE_ORDERS,
     PLACERS,
     CLUSTER_RANKERS,
+    NODE_RANKERS,
     SIZERS,
     BACKENDS,
     FORMATS,

@@ -11,7 +11,7 @@ from tools.twin import mirrors
 from tools.twin.mirrors import Finding, Twin
 
 CLAIMS = "core/warden/claims.py"
-MIRROR = f"{CLAIMS} ClaimAcceptance.refuse"
+MIRROR = f"{CLAIMS} ClaimAcceptance._refuse_all"
 ADVICE = (
     "Compare them, change the C function if it must do the same, then run `python -m tools.twin --accept` "
     "(`--follow` for what has only moved) and `python setup.py build_kernel`."
@@ -97,7 +97,7 @@ def test_a_function_that_moved_is_followed(package: Path) -> None:
     moved.write_text(f"class Refusals:\n{textwrap.indent(source, '    ')}\n", encoding="utf-8")
     (found,) = find(package)
     assert found.kind == "moved"
-    assert found.moved_to == "core/warden/refusals.py Refusals.refuse"
+    assert found.moved_to == "core/warden/refusals.py Refusals._refuse_all"
     assert "--follow" in found.text
     mirrors.follow(package, {found.mirror: found.moved_to})
     assert not find(package)
@@ -111,7 +111,7 @@ def test_a_function_that_moved_and_changed_is_named(package: Path) -> None:
     moved.write_text(f"class Refusals:\n{textwrap.indent(source, '    ')}\n", encoding="utf-8")
     (found,) = find(package)
     assert found.kind == "missing"
-    assert "is perhaps core/warden/refusals.py Refusals.refuse now, and has changed" in found.text
+    assert "is perhaps core/warden/refusals.py Refusals._refuse_all now, and has changed" in found.text
 
 
 def test_a_function_that_is_gone_is_found(package: Path) -> None:

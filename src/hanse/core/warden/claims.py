@@ -58,7 +58,7 @@ class ClaimAcceptance:
                 reason = RefusalReason.BUSY
             if reason is not None:
                 self._mark(f"warden.refused_{reason}")
-                refused += self._refuse(batch, reason)
+                refused += self._refuse_all(batch, reason)
                 self.release_lease(broker, batch.lease)
                 continue
             fast = self.accept_batch(now, broker, batch, substituted, refused) or fast
@@ -203,7 +203,7 @@ class ClaimAcceptance:
             or batch.template.shape != lease.shape
         ):
             self._mark("warden.refused_bind")
-            refused += self._refuse(batch, RefusalReason.HELD if busy else RefusalReason.NO_ROOM)
+            refused += self._refuse_all(batch, RefusalReason.HELD if busy else RefusalReason.NO_ROOM)
             self._return_capacity(nodes, compiled.ask)
             return
         ask = batch.template.shape.ask
@@ -228,7 +228,7 @@ class ClaimAcceptance:
         return batch.template.shape.ask, least
 
     @staticmethod
-    def _refuse(batch: TaskBatch, reason: RefusalReason) -> list[RefusedTask]:
+    def _refuse_all(batch: TaskBatch, reason: RefusalReason) -> list[RefusedTask]:
         """Refuse a whole batch."""
         pairs = zip(batch.tasks, batch.attempts, strict=True)
         return [RefusedTask(task_id(batch.job, index), attempt, reason) for index, attempt in pairs]

@@ -313,7 +313,7 @@ static void run(league_t *league, warden_t *warden, int64_t task, int64_t node)
     add(league, &warden->starts, task);
 }
 
-/* mirrors core/warden/claims.py ClaimAcceptance._refuse
+/* mirrors core/warden/claims.py ClaimAcceptance._refuse_all
  * A whole batch is refused. A batch: lease, count, then task and node of each. */
 void refuse_lot(league_t *league, const int64_t *lot, ints_t *refused)
 {
