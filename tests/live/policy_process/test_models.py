@@ -20,7 +20,7 @@ class Silent:
     """A model without advice."""
 
     def advise(self, request: AdviceRequest) -> tuple[Advice, ...]:
-        assert not request.groups
+        assert not request.waiting
         return ()
 
 
