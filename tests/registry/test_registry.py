@@ -13,7 +13,16 @@ import pytest
 from hanse.live.backends.registry import BACKENDS
 from hanse.live.policy_process.models import MODELS
 from hanse.policy.queue_orders import Fifo
-from hanse.registry import CLUSTER_RANKERS, PLACERS, QUEUE_ORDERS, SIZERS, Registry, RegistryError, entries
+from hanse.registry import (
+    CLUSTER_RANKERS,
+    NODE_RANKERS,
+    PLACERS,
+    QUEUE_ORDERS,
+    SIZERS,
+    Registry,
+    RegistryError,
+    entries,
+)
 from hanse.sim.traces import FORMATS
 from tests.registry.fake_packages import install
 
@@ -23,6 +32,7 @@ REGISTRIES: tuple[Registry[Any], ...] = (
     QUEUE_ORDERS,
     PLACERS,
     CLUSTER_RANKERS,
+    NODE_RANKERS,
     SIZERS,
     BACKENDS,
     FORMATS,
@@ -183,9 +193,9 @@ def test_importing_the_registries_reads_no_metadata() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("registry", REGISTRIES[:4], ids=lambda registry: registry.kind)
+@pytest.mark.parametrize("registry", REGISTRIES[:5], ids=lambda registry: registry.kind)
 def test_a_policy_is_added_in_three_files(registry: Registry[Any]) -> None:
-    """The files that list all of ours: the classes (one or two modules), their entries, their names in order."""
+    """The files that list all of ours: the classes, their entries, their names in order."""
     files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tools").rglob("*.py"), ROOT / "pyproject.toml"]
     texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in files}
     known = [
