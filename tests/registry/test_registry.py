@@ -191,3 +191,19 @@ def test_importing_the_registries_reads_no_metadata() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("registry", REGISTRIES[:5], ids=lambda registry: registry.kind)
+def test_a_policy_is_added_in_three_files(registry: Registry[Any]) -> None:
+    """The files that list all of ours: the classes, their entries, their names in order."""
+    files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tools").rglob("*.py"), ROOT / "pyproject.toml"]
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in files}
+    known = [
+        path
+        for path, text in texts.items()
+        if all(f'"{name}"' in text or f"\n{name} = " in text for name in registry.shipped)
+    ]
+    modules = {registry.get(name).__module__.replace(".", "/") for name in registry.shipped}
+    classes = {f"src/{module}.py" for module in modules}
+    assert set(known) - classes <= {"pyproject.toml", "src/hanse/registry/policies.py"}
+    assert {"pyproject.toml", "src/hanse/registry/policies.py"} <= set(known)

@@ -1,7 +1,6 @@
 """The policy process loads the model that the sizer names: ours, or one of another package."""
 
 import socket
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -50,14 +49,12 @@ def test_the_shipped_model_is_the_edge_network() -> None:
 def test_a_model_of_another_package_answers() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        server = threading.Thread(target=serve, args=(theirs, "silent"))
-        server.start()
         ours.sendall(encode_frame(QUESTION))
-        with ours.makefile("rb") as stream:
-            (size,) = FRAME_HEADER.unpack(stream.read(FRAME_HEADER.size))
-            answer = decode_answer(stream.read(size))
-        ours.shutdown(socket.SHUT_RDWR)
-        server.join()
+        ours.shutdown(socket.SHUT_WR)
+        serve(theirs, "silent")
+        answered = ours.recv(1 << 16)
+    (size,) = FRAME_HEADER.unpack_from(answered)
+    answer = decode_answer(answered[FRAME_HEADER.size : FRAME_HEADER.size + size])
     assert (answer.number, answer.choices) == (7, ())
 
 
