@@ -52,8 +52,6 @@ LAZY_SECONDS: Final = 0.05
 """Seconds that an event without effects may wait for others to share its write."""
 CHECK_EVENTS: Final = 10_000
 """Events between two checks of the machine's invariants."""
-THREAD_CLOCK_SECONDS: Final = 0.001
-"""Seconds between two readings of the thread's clock: the largest error of ``longest_seconds``."""
 DISK_FULL_RETRY_SECONDS: Final = 1.0
 """Seconds until a write that found the disk full is tried again."""
 
@@ -162,8 +160,8 @@ class JournalledShell(Shell):
         """Return the highest position at which a snapshot may be made: at a broker, the read model's
         position."""
         self._pending_snapshot: tuple[int, bytes] | None = None
-        self._thread_time_at = self._thread_time = 0.0
-        """Time and value of the latest reading of the thread's clock, in seconds."""
+        self._thread_time = 0.0
+        """Processor time of this thread at the latest write, in seconds."""
         self.longest_seconds = 0.0
         """Most processor time, in seconds, that one event, snapshot or check has blocked the loop."""
         self._digests = digests.open("ab") if digests is not None else None
@@ -190,7 +188,7 @@ class JournalledShell(Shell):
             return
         record = _encode(event)
         self.journal.check_append(len(record))  # an event that cannot be journalled must not be handled
-        begun = self._start_timing()
+        begun = time.perf_counter()
         try:
             effects = self.machine.handle(event)
         except BaseException as error:
@@ -309,6 +307,7 @@ class JournalledShell(Shell):
 
     def _on_committed(self, durable: int, seconds: float) -> None:
         """Perform the effects of all events up to a durable position."""
+        self._thread_time = time.thread_time()
         self._update_disk_score(seconds)
         if self.disk_full:
             self.disk_full = False
@@ -345,15 +344,10 @@ class JournalledShell(Shell):
         else:
             self._slow_disk_score = max(self._slow_disk_score - 1.0, 0.0)
 
-    def _start_timing(self) -> float:
-        """Return the time now, in seconds. Reading the thread's own clock is expensive, so it is read only
-        now and then; elapsed time is an upper bound of processor time."""
-        now = time.perf_counter()
-        if now - self._thread_time_at > THREAD_CLOCK_SECONDS:
-            self._thread_time_at, self._thread_time = now, time.thread_time()
-        return now
-
     def _stop_timing(self, begun: float) -> None:
+        """Note how long the loop was blocked since ``begun``. Elapsed time is an upper bound of processor
+        time, and so is what the thread has used since the latest write. Reading the thread's own clock is too
+        expensive for every event."""
         took = time.perf_counter() - begun
         if took > self.longest_seconds:
             self.longest_seconds = max(
@@ -361,7 +355,7 @@ class JournalledShell(Shell):
             )
 
     def _maintain(self) -> None:
-        begun = self._start_timing()
+        begun = time.perf_counter()
         self._check_and_snapshot()
         self._stop_timing(begun)
 

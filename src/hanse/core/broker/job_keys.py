@@ -44,6 +44,9 @@ class JobKeys:
         self._total = Resources()
         self._measured: list[NodeColumns] = []
         """Nodes of each cluster of which ``_total`` is the sum."""
+        self.outdated: dict[JobId, JobRecord] | None = None
+        """Jobs with ended tasks whose keys are computed together, because one message reports many ends;
+        None: keys are computed at once."""
 
     def key(self, record: JobRecord) -> QueueKey:
         """Return the key of a job now."""
@@ -57,7 +60,17 @@ class JobKeys:
         if self.follows_usage:
             self.on_usage(record)
         if self._context.order.follows_progress:
-            self._rekey(record)
+            if self.outdated is None:
+                self._rekey(record)
+            else:
+                self.outdated[record.id] = record
+
+    def update_outdated(self) -> None:
+        """Compute the keys of the jobs that wait for it. Call this before the queue is read."""
+        if self.outdated:
+            for record in self.outdated.values():
+                self._rekey(record)
+            self.outdated.clear()
 
     def on_usage(self, record: JobRecord, is_leaving: bool = False) -> None:
         """Update the keys of a tenant's jobs after tasks of one have been claimed, have ended, or wait again.
@@ -105,9 +118,13 @@ class JobKeys:
             self._rekey(record)
 
     def _rekey(self, record: JobRecord) -> None:
-        key = self.key(record)
+        key: QueueKey | None = None
         for group, waiting in enumerate(record.waiting):
-            if waiting and record.lines[group] >= 0 and key != record.keys[group]:
+            if not waiting or record.lines[group] < 0:
+                continue
+            if key is None:
+                key = self.key(record)
+            if key != record.keys[group]:
                 self._context.queue.push(self._context.jobs, record, group, key)
                 self._touched_lines[record.lines[group]] = None
 
@@ -126,7 +143,8 @@ class JobKeys:
                 self._used[record.spec.tenant] = self._used.get(record.spec.tenant, Resources()).plus(held)
 
     def check(self) -> None:
-        """Assert that the usage is that of the jobs."""
+        """Assert that no key is out of date, and that the usage is that of the jobs."""
+        assert not self.outdated
         if not self.follows_usage:
             return
         held = {record.id: held_resources(record) for record in self._context.jobs.values()}

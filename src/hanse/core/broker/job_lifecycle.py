@@ -44,6 +44,7 @@ class JobLifecycle:
         self.context = context
         self.placement = placement
         self._end_log = end_log
+        self._follows_progress = placement.keys.follows_progress
         self.large_cancellations = LargeCancellations(
             context.jobs, end_log, self._settle_run, self._release, context.config.slice_tasks
         )
@@ -266,7 +267,8 @@ class JobLifecycle:
             self.placement.enqueue(record, group, [])  # fewer are left to start together
         elif not record.unfinished[group] and record.tasks_left:
             self._release_dependents(record, group)
-        self._on_group_progress(record, group)
+        if not record.unfinished[group] or self._follows_progress:  # hot: asked before the call
+            self._on_group_progress(record, group)
 
     def _on_group_progress(self, record: JobRecord, group: int) -> bool:
         """Handle ended tasks of a group; return whether the job is over with them."""

@@ -150,6 +150,7 @@ class BrokerPlacement:
 
     def place_line(self, number: int) -> None:
         """Claim room for a line's tasks, best key first, until no task or no visible room is left."""
+        self.keys.update_outdated()
         head = self.context.queue.head(number, self.context.jobs)
         if head is not None:
             self._place_from(number, head, {})

@@ -75,14 +75,6 @@ class OwnedShard(
     agreed_version: int = 0
     """Version of the league file by which every warden has agreed to the takeover of this shard."""
 
-    def ack_later(self, cluster: str, task: TaskId, attempt: int) -> bool:
-        """Let the warden forget an end when the standby knows it; True if there is a standby."""
-        if self.standby:
-            self.unsent_acks.append((cluster, task, attempt))
-        else:
-            self.pending_acks.append((0, cluster, task, attempt))
-        return bool(self.standby)
-
     def is_unknown_to(self, cluster: str, since: int) -> bool:
         """True if the warden of a cluster that joined in version ``since`` may take a former owner of this
         shard for its owner: it was not asked at the takeover, and has not answered a registration."""

@@ -296,7 +296,9 @@ class ShardReplication:
         """Handle ended attempts. The warden may forget each at once, or when the standby knows it, if it
         mattered."""
         jobs, shards, on_attempt_ended = self.context.jobs, self.state.owned, self.lifecycle.on_attempt_ended
-        end_log = self.end_log
+        keys = self.lifecycle.placement.keys
+        keys.outdated = {}
+        is_unsent = False
         unreplicated: UnreplicatedEnds | None = None
         for end in ends:
             task = end.task
@@ -312,10 +314,16 @@ class ShardReplication:
                     self.context.end_acks.add(self.context.now, cluster, [(task, end.attempt)])
                     continue
                 self.context.mark("broker.old_end_kept")
-            if owned.ack_later(cluster, task, end.attempt):
-                end_log.schedule_updates()
+            if owned.standby:
+                owned.unsent_acks.append((cluster, task, end.attempt))
+                is_unsent = True
             else:
+                owned.pending_acks.append((0, cluster, task, end.attempt))
                 self.shards.needs_release = True
+        if is_unsent:
+            self.end_log.schedule_updates()
+        keys.update_outdated()
+        keys.outdated = None
 
     def tick(self) -> None:
         """Send the standbys what has ended."""
