@@ -128,3 +128,21 @@ def test_an_order_that_does_not_follow_usage_pays_nothing() -> None:
 def test_no_promise_breaks_and_every_replay_is_the_same(seed: int) -> None:
     """The simulator compares each broker with one that is made from its snapshot and its journal."""
     assert run_seed(seed, shipped_factories()._replace(broker=broker_of)).finding is None
+
+
+@pytest.mark.parametrize("ends", [1, 2, 3])
+def test_every_key_is_current_after_ends_in_one_message(ends: int) -> None:
+    league = Wired({"c1": (node(4_000),)}, ("b1",), order="fewest-remaining")
+    for count in (8, 6):
+        league.submit(job(tasks(count)))
+    for task, attempt in list(league.live)[:ends]:
+        league.exit(task, attempt)
+    league.run(SECOND)
+    machine = league.machines["b1"]
+    assert isinstance(machine, Broker)
+    machine.check()
+    records = list(machine._context.jobs.values())
+    assert sorted(record.tasks_left for record in records) == sorted((8 - ends, 6))
+    assert [record.keys for record in records] == [
+        [machine._context.order.key(one.facts())] for one in records
+    ]
