@@ -188,6 +188,23 @@ def test_an_end_in_waiting_is_made_known_only_when_the_new_heir_has_it() -> None
     league.rest()
 
 
+def test_an_end_on_its_way_to_the_old_heir_is_made_known_when_the_new_one_has_it() -> None:
+    """The link to b2 has carried more messages than the one to b3: their numbers are unrelated."""
+    league = Crossings(THREE)
+    talk_to(league, "b2", league.submit(job(tasks(1)), "b2"), 12)
+    number = league.submit(job(tasks(2)), "b1")
+    update = league.keep(ReplicaUpdate, "b1", "b2")
+    league.end(number, 0)
+    league.run(SECOND)
+    assert update
+    league.dies("b2")
+    league.run(9 * SECOND)
+    assert league.marks("b1")["broker.changed_heir"] == 1
+    assert league.outcome(number, 0) is Outcome.SUCCEEDED
+    update.is_lost()
+    league.rest()
+
+
 def test_nothing_is_made_known_while_every_warden_takes_the_old_heir_for_the_heir() -> None:
     """b1 names b3 its heir, and no warden has heard of it. b3 knows of the end, b2 does not; and it is b2
     that the wardens will agree with when b1 dies."""
