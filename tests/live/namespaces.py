@@ -19,7 +19,7 @@ import struct
 import subprocess
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -29,6 +29,9 @@ HOSTS_MAX = 200
 FRAME_BYTES_MAX = 2_048
 FRAMES_A_TURN_MAX = 64
 """Frames taken from one host before the others have their turn."""
+HEAL_TURNS_MAX = 64
+"""Turns of each host before a network is healed."""
+HEAL_SECONDS_MAX = 60.0
 WAITING_FRAMES_MAX = 20_000
 """Frames on their way; further ones are lost, as in any network."""
 QUEUE_SECONDS_MAX = 2.0
@@ -94,6 +97,9 @@ class Network:
         for host in self.hosts:
             self._set_up(host)
         self._by_hardware = {_hardware(number).replace(":", ""): host for number, host in self._numbered()}
+        self._healing: deque[threading.Event] = deque()
+        """Set when everything arrives again, one for each caller that waits for it."""
+        self._stopping = False
         self._bell = os.eventfd(0, os.EFD_NONBLOCK)
         held.callback(os.close, self._bell)
         self._thread = threading.Thread(target=self._carry, name="switch")
@@ -176,9 +182,12 @@ class Network:
         self._ways[(one, other)] = self._ways[(other, one)] = way
 
     def heal(self) -> None:
-        """Everything arrives again, at once."""
-        self._cuts.clear()
-        self._ways.clear()
+        """Everything that is said from now on arrives, at once. What was said before meets the cut: a switch
+        that is late on a busy machine must not carry it."""
+        healed = threading.Event()
+        self._healing.append(healed)
+        os.eventfd_write(self._bell, 1)
+        assert healed.wait(HEAL_SECONDS_MAX), "the switch does not answer"
 
     # --- the switch ----------------------------------------------------------------------------------------
 
@@ -192,23 +201,39 @@ class Network:
                 waiting = self._waiting
                 pause = max(0.0, waiting[0][0] - time.monotonic()) if waiting else None
                 for descriptor, _ in poll.poll(pause):
-                    if descriptor == self._bell:
+                    if descriptor != self._bell:
+                        self._take(by_device[descriptor], descriptor)
+                    elif self._is_over():
                         return
-                    self._take(by_device[descriptor], descriptor)
                 now = time.monotonic()
                 while waiting and waiting[0][0] <= now:
                     _, _, pair, frame = heapq.heappop(waiting)
                     self._hand_over(pair, frame)
 
-    def _take(self, source: str, descriptor: int) -> None:
+    def _is_over(self) -> bool:
+        """Do what the bell was rung for: heal, or end."""
+        os.eventfd_read(self._bell)
+        while self._healing:
+            for host, device in self._devices.items():
+                for _ in range(HEAL_TURNS_MAX):
+                    if not self._take(host, device):
+                        break
+            self._cuts.clear()
+            self._ways.clear()
+            self._healing.popleft().set()
+        return self._stopping
+
+    def _take(self, source: str, descriptor: int) -> bool:
+        """Carry some of what a host has said; whether there may be more."""
         for _ in range(FRAMES_A_TURN_MAX):
             try:
                 frame = os.read(descriptor, FRAME_BYTES_MAX)
             except BlockingIOError:
-                return
+                return False
             target = self._by_hardware.get(frame[:6].hex())
             if target is not None:  # else it is for everybody: what hosts tell unasked, and nobody needs
                 self._send((source, target), frame)
+        return True
 
     def _send(self, pair: Pair, frame: bytes) -> None:
         way = self._ways.get(pair)
@@ -236,6 +261,7 @@ class Network:
             self.carried[pair] += 1
 
     def _stop(self) -> None:
+        self._stopping = True
         with contextlib.suppress(OSError):
             os.eventfd_write(self._bell, 1)
         self._thread.join()
