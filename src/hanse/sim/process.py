@@ -19,7 +19,7 @@ import msgspec
 
 from hanse.core.machine import Machine
 from hanse.model.advice import Advice
-from hanse.model.effects import Effect, SendMessage, TaskSettled, TasksSettled, WakeAt
+from hanse.model.effects import Effect, SendMessage, TaskSettled, TasksSettled, WakeAt, orders_of
 from hanse.model.events import (
     AdviceReceived,
     BackendReported,
@@ -486,16 +486,16 @@ class Process:
             kept = self.rng.randint(0, len(self.uncommitted)) if self._commit_max else None
             self.crash(kept)
             return
-        effects = [effect for effects in self.uncommitted for effect in effects]
+        effects = [effect for effects in self.uncommitted for effect in orders_of(effects)]
         self.perform(effects[: self.rng.randint(0, len(effects))])
         self.crash()
 
     # --- journal --------------------------------------------------------------------------------------------
 
     def _delay_effects(self, effects: list[Effect]) -> None:
-        """Delay effects until the next write; an event without effects starts no write."""
+        """Delay effects until the next write; an event without effects to perform starts no write."""
         self.uncommitted.append(effects)
-        if effects and not self._is_committing:
+        if not self._is_committing and orders_of(effects):
             self._is_committing = True
             least = self._durability.commit_min
             latency = least + int((self._commit_max - least) * self.rng.random())
