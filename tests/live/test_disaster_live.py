@@ -1,4 +1,4 @@
-"""The procedures of docs/disaster.md, read from the page, on real leagues whose disks are gone."""
+"""The procedures of docs/operator/disaster.md, read from the page, on real leagues whose disks are gone."""
 
 import shutil
 import signal
@@ -22,7 +22,7 @@ NORTH, SOUTH = ({"name": name, "nodes": NODES} for name in ("north", "south"))
 B1, B2, B3 = ({"name": name} for name in ("b1", "b2", "b3"))
 THREE = [{"name": f"broker-{number}"} for number in (1, 2, 3)]
 """As the page calls them."""
-PAGE = "disaster.md"
+PAGE = "operator/disaster.md"
 FULL = {"command": "sleep 1", "count": 8}
 """Something for two clusters."""
 TRIES_MAX = 30
