@@ -82,8 +82,8 @@ def page() -> str:
         "`hanse up --from FILE` starts a league on this machine, `hanse init FILE` founds one for several "
         "machines, and `hanse league apply FILE` changes it while it runs "
         "([Members that come and go](../operator/membership.md)). A field that does not exist is refused, "
-        "with the name that was probably meant. [Job file](job-file.md#values) says how CPUs, bytes and times are "
-        "written.",
+        "with the name that was probably meant. [Job file](job-file.md#values) says how CPUs, bytes and "
+        "times are written.",
         *parts,
         "## Fields of timings",
         "Times of the protocol. The defaults suit a real network; change them only for a reason, and for the "
