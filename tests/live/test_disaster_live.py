@@ -51,9 +51,14 @@ def extend_by_hand(league: LiveLeague, lost: str, description: str) -> None:
 
 
 def lose(league: LiveLeague, name: str) -> None:
-    """A member dies and its disk with it."""
+    """A member dies and its disk with it. Its launcher ends then, and may remove its own socket meanwhile."""
+
+    def keep_errors(_function: object, _path: object, error: Any) -> None:
+        if not isinstance(error[1], FileNotFoundError):
+            raise error[1]
+
     league.kill(name)
-    shutil.rmtree(league.home.member(name))
+    shutil.rmtree(league.home.member(name), onerror=keep_errors)
 
 
 def call(league: LiveLeague, *words: object) -> Result:
