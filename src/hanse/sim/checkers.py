@@ -16,7 +16,7 @@ from hanse.model.job import JobClass, JobSpec, OnLoss, Proximity
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources, Vector
 from hanse.sim.backend import SimulatedAttempt, SimulatedBackend
-from hanse.sim.process import Process
+from hanse.sim.journalled_process import JournalledProcess
 from hanse.sim.state_diff import first_difference
 from hanse.sim.workload import JobPlan, SeedWorkload
 from hanse.sim.world import Violation, VirtualWorld
@@ -427,7 +427,7 @@ class Oracle:
         ]
 
 
-def check_replay(process: Process) -> None:
+def check_replay(process: JournalledProcess) -> None:
     """Check that a fresh machine with the process's snapshot and journal has the process's state."""
     state, replayed_state = process.machine.dump(), process.replay().dump()
     if state != replayed_state:
@@ -438,7 +438,9 @@ def check_replay(process: Process) -> None:
 
 
 def check_idle(
-    brokers: dict[str, Process], wardens: dict[str, Process], backends: Sequence[SimulatedBackend]
+    brokers: dict[str, JournalledProcess],
+    wardens: dict[str, JournalledProcess],
+    backends: Sequence[SimulatedBackend],
 ) -> None:
     """Check that nothing is left over (leases, claims, messages, ends) and that all views are true."""
     for backend in backends:
@@ -464,7 +466,7 @@ def check_idle(
 
 
 def check_shard_owners(
-    brokers: dict[str, Process], wardens: dict[str, Process], retired: Sequence[str] = ()
+    brokers: dict[str, JournalledProcess], wardens: dict[str, JournalledProcess], retired: Sequence[str] = ()
 ) -> None:
     """Check that takeovers leave nothing behind: at the end a broker owns only the shard that it created
     last, and nobody knows of any other shard. A warden may know a shard of a retired broker if the shard
@@ -489,7 +491,7 @@ def check_shard_owners(
             raise Violation(promise, f"{name} keeps copies for {', '.join(stale)}")
 
 
-def check_job_routing(brokers: dict[str, Process], jobs: Iterable[int]) -> None:
+def check_job_routing(brokers: dict[str, JournalledProcess], jobs: Iterable[int]) -> None:
     """Check that brokers route questions about a job to the broker that owns it or remembers its end; if
     there is none, to a broker that says so."""
     promise = "brokers route to the owner"
