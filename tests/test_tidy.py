@@ -27,7 +27,6 @@ LARGE_MODULES: dict[str, int] = {  # longer since names are: to be split by conc
     "src/hanse/live/rpc/message_validators.py": 513,
     "src/hanse/live/telemetry/broker_metrics.py": 503,
     "src/hanse/sdk/workers/worker.py": 520,
-    "src/hanse/sim/checkers.py": 529,
     "tests/live/backends/slurm/test_words.py": 516,
     "tests/live/rpc/test_validation.py": 510,
     "tests/policy/test_kernels.py": 505,

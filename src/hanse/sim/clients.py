@@ -12,7 +12,7 @@ import msgspec
 
 from hanse.model.effects import JobAccepted, RequestRejected
 from hanse.model.ids import MILLISECOND, JobId
-from hanse.sim.checkers import Oracle
+from hanse.sim.checkers.oracle import Oracle
 from hanse.sim.journalled_process import JournalledProcess
 from hanse.sim.workload import JobPlan, SeedWorkload
 from hanse.sim.world import VirtualWorld

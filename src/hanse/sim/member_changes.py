@@ -18,7 +18,7 @@ from hanse.core.broker.broker import Broker
 from hanse.core.config import WardenConfig
 from hanse.core.warden.warden import Warden
 from hanse.model.ids import MILLISECOND, SECOND
-from hanse.sim.checkers import Oracle
+from hanse.sim.checkers.oracle import Oracle
 from hanse.sim.clients import Clients
 from hanse.sim.faults import SeedOptions
 from hanse.sim.journalled_process import JournalledProcess

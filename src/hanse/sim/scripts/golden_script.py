@@ -54,7 +54,7 @@ from hanse.model.messages import (
 )
 from hanse.model.resources import Resources
 from hanse.sim.backend import NEVER_ENDS, PlannedEnd
-from hanse.sim.checkers import Oracle
+from hanse.sim.checkers.oracle import Oracle
 from hanse.sim.league import LeagueDesign, LeagueFactories, PolicyNames, SimulatedLeague
 from hanse.sim.network import SimulatedLink, SimulatedNetwork
 from hanse.sim.render import effect_text, event_text, name_as_words, record_text, resources_text, seconds_text
