@@ -63,8 +63,8 @@ from hanse.model.resources import Vector
 from hanse.policy.node_columns import NodeColumns
 from hanse.sim.backend import SimulatedBackend
 from hanse.sim.chaos import SeedResult, run_seed
+from hanse.sim.journalled_process import JournalledProcess
 from hanse.sim.league import LeagueFactories
-from hanse.sim.process import Process
 from hanse.sim.shipped_league import shipped_factories
 
 CI_SEEDS = range(500)
@@ -74,7 +74,7 @@ DENIALS_MAX = 5
 Planter = Callable[[pytest.MonkeyPatch, LeagueFactories], LeagueFactories]
 
 
-class AckFirst(Process):
+class AckFirst(JournalledProcess):
     """Performs an event's commands before the journal has the event."""
 
     def _delay_effects(self, commands: list[Effect]) -> None:
