@@ -28,6 +28,11 @@ claims at the retired are waited for       they are never answered              
 a broker retires with its jobs             they never end, or a client hears nothing               0 to 419
 lost tasks start again                     one that must not run twice does                        1 to 4
 what was taken back starts again           the same: it had begun, and that was not told yet       35 to 209
+groups that are queued are not told        readers believe that they are blocked                   0 to 3
+refusals are not told                      readers believe that the tasks are placed               1 to 3
+what wardens have is not told              readers of a taken job know no attempts                 5 to 8
+starts of the past are told                readers see a task run that waits                       27 to 49
+outdated copies are not told               readers keep them                                       0 to 6
 =========================================  ======================================================  ========
 """
 
@@ -39,15 +44,17 @@ import pytest
 
 from hanse.core.broker import broker as broker_module
 from hanse.core.broker import job_lifecycle, withdrawal
+from hanse.core.broker.broker import Broker
 from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.failover.owned_shards import OwnedShardsState
 from hanse.core.broker.failover.standby import StandbyShards
 from hanse.core.broker.failover.teardown import ShardTeardown
+from hanse.core.broker.job_history import JobHistory
 from hanse.core.broker.job_lifecycle import JobLifecycle
 from hanse.core.broker.job_table import CLAIMED, PLACED, RUNNING, WAITING, JobRecord
 from hanse.core.broker.membership import Membership
-from hanse.core.config import Timings
+from hanse.core.config import BrokerConfig, Timings
 from hanse.core.history_check import LinkHistory
 from hanse.core.messaging.link import LinkSet
 from hanse.core.runner.runner import Runner
@@ -61,10 +68,12 @@ from hanse.model.ids import JobId, TaskId, broker_number, index_of, job_of
 from hanse.model.messages import AttemptEnd, Claim, Delta, Envelope, Message, Outcome
 from hanse.model.resources import Vector
 from hanse.policy.node_columns import NodeColumns
+from hanse.registry import make_policies
 from hanse.sim.backend import SimulatedBackend
 from hanse.sim.chaos import SeedResult, run_seed
+from hanse.sim.history_check import PROMISE as HISTORY
 from hanse.sim.journalled_process import JournalledProcess
-from hanse.sim.league import LeagueFactories
+from hanse.sim.league import LeagueFactories, PolicyNames
 from hanse.sim.shipped_league import shipped_factories
 
 CI_SEEDS = range(500)
@@ -179,7 +188,7 @@ def gives_up(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFac
         right(self, task, attempt, reason)
 
     patch.setattr(JobLifecycle, "on_attempt_refused", refused)
-    return factories
+    return with_unchecked_history(factories)
 
 
 def news_overwrites_pending(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
@@ -216,7 +225,7 @@ def late_refusal(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> Leagu
         right(self, task, attempt, reason)
 
     patch.setattr(JobLifecycle, "on_attempt_refused", refused)
-    return factories
+    return with_unchecked_history(factories)
 
 
 def never_closed(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
@@ -355,6 +364,52 @@ def taken_back_start_again(patch: pytest.MonkeyPatch, factories: LeagueFactories
     return factories
 
 
+def unblocked_untold(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
+    """The history does not say that a group need not wait any longer."""
+    patch.setattr(JobHistory, "unblock_group", lambda *_: None)
+    return factories
+
+
+def refusals_untold(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
+    """The history does not say that a warden has refused attempts."""
+    right = JobHistory.end_attempt
+
+    def end(self: JobHistory, task: TaskId, state: int, end: AttemptEnd | None) -> None:
+        if end is not None:
+            right(self, task, state, end)
+
+    patch.setattr(JobHistory, "end_attempt", end)
+    return factories
+
+
+def resumed_untold(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
+    """The history of an adopter does not say what wardens have of the jobs."""
+    patch.setattr(JobHistory, "resume_tasks", lambda *_: None)
+    return factories
+
+
+def old_starts_told(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
+    """The history tells every start that is reported, also of attempts that are over for the broker."""
+    right = JobHistory.start_tasks
+    patch.setattr(JobHistory, "start_tasks", lambda self, entries, _: right(self, entries, []))
+    return factories
+
+
+def drops_untold(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
+    """The history does not say that copies are outdated."""
+    patch.setattr(JobHistory, "drop_copies", lambda *_: None)
+    return factories
+
+
+def with_unchecked_history(factories: LeagueFactories) -> LeagueFactories:
+    """Brokers whose history nobody looks at: for bugs that it would show before what they are to show."""
+
+    def broker(config: BrokerConfig, policies: PolicyNames) -> Broker:
+        return Broker(config, *make_policies(policies.order, policies.placer, policies.rank, policies.sizer))
+
+    return factories._replace(broker=broker)
+
+
 class Planted(NamedTuple):
     """A bug, the promises that it may break, and seeds that are known to show it."""
 
@@ -406,6 +461,11 @@ PLANTED = {
     ),
     "lost tasks start again": Planted(lost_start_again, (ONCE,), (1, 2, 4)),
     "what was taken back starts again": Planted(taken_back_start_again, (ONCE,), (35, 134, 209)),
+    "groups that are queued are not told": Planted(unblocked_untold, (HISTORY,), (0, 2, 3)),
+    "refusals are not told": Planted(refusals_untold, (HISTORY,), (1, 2, 3)),
+    "what wardens have is not told": Planted(resumed_untold, (HISTORY,), (5, 7, 8)),
+    "starts of the past are told": Planted(old_starts_told, (HISTORY,), (27, 29, 49)),
+    "outdated copies are not told": Planted(drops_untold, (HISTORY,), (0, 5, 6)),
 }
 
 

@@ -68,6 +68,8 @@ class FoldedJob(msgspec.Struct, gc=False):
     owner: str
     state: bytearray
     attempt: list[int]
+    is_copy: bool = False
+    """True if this broker is its standby."""
 
 
 class JobFold:
@@ -76,8 +78,9 @@ class JobFold:
     def __init__(self, broker: str) -> None:
         self.broker = broker
         self.jobs: dict[JobId, FoldedJob] = {}
-        self._unpublished: dict[JobId, None] = {}
-        """Jobs that had ended when the fold began, of which the broker holds nothing else."""
+        self._heard: dict[JobId, None] = {}
+        """Jobs that were ever known. Of one that is not known any more the broker may still have to publish the
+        end, or keep an outdated copy."""
         self._appliers: dict[type, Callable[[Any], None]] = {
             JobAdded: self._on_job_added,
             JobDropped: self._on_job_dropped,
@@ -114,6 +117,7 @@ class JobFold:
         for shard, standby in standby_shards.items():
             for number, replica in standby.jobs.items():
                 job = self._new_job(replica.spec, shard, standby.owner)
+                job.is_copy = True
                 ends = standby.task_ends[number].state
                 job.state = bytearray(map(max, zip(job.state, ends, strict=True)))
                 self.jobs[number] = job
@@ -123,12 +127,13 @@ class JobFold:
                 self.jobs[record.id] = FoldedJob(
                     record.spec, record.shard, self.broker, state, list(record.attempt)
                 )
-        self._unpublished = {
+        unpublished = {
             JobId(subject): None
             for one in owned.values()
             for _, subject, attempt, _ in one.publishing
             if attempt < 0
         }
+        self._heard = dict.fromkeys(self.jobs) | unpublished
 
     def _new_job(self, spec: JobSpec, shard: str, owner: str) -> FoldedJob:
         state = bytearray()
@@ -139,6 +144,7 @@ class JobFold:
     # --- own jobs ------------------------------------------------------------------------------------------
 
     def _on_job_added(self, fact: JobAdded) -> None:
+        self._heard[fact.job] = None
         self.jobs[fact.job] = self._new_job(fact.spec, fact.shard, self.broker)
 
     def _on_job_dropped(self, fact: JobDropped) -> None:
@@ -152,7 +158,7 @@ class JobFold:
         for number in fact.jobs:
             job = self.jobs.get(number)
             if job is not None:
-                job.owner = fact.owner
+                job.owner, job.is_copy = fact.owner, False
             elif fact.owner == self.broker:
                 raise Violation(PROMISE, f"{self.broker} takes {job_text(number)} over, unheard of")
 
@@ -206,7 +212,7 @@ class JobFold:
     def _on_job_settled(self, fact: JobSettled) -> None:
         job = self.jobs.pop(fact.job, None)
         if job is None:
-            if fact.job in self._unpublished:
+            if fact.job in self._heard:
                 return
             raise Violation(PROMISE, f"{self.broker} settles {job_text(fact.job)}, unheard of", job=fact.job)
         if any(state < SUCCEEDED for state in job.state):
@@ -218,6 +224,7 @@ class JobFold:
     def _on_copies_added(self, fact: CopiesAdded) -> None:
         for replica in fact.jobs:
             job = self.jobs[replica.job] = self._new_job(replica.spec, fact.shard, fact.owner)
+            job.is_copy, self._heard[replica.job] = True, None
             for index, state, _ in replica.ends:
                 job.state[index] = state
 
@@ -251,14 +258,21 @@ class JobFold:
         for record in records.values():
             if record.admitted or record.cancelled:
                 self._compare_job(record)
+        for number, job in self.jobs.items():
+            if job.is_copy:
+                self._compare_copy(number, job, standby_shards.get(job.shard))
         for shard, standby in standby_shards.items():
-            for number, ends in standby.task_ends.items():
-                job = self.jobs.get(number)
-                if job is None or (job.shard, job.owner) != (shard, standby.owner):
-                    continue  # an outdated copy: the job has joined another shard, and may have ended
-                if job.state.translate(_ENDS) != ends.state:
-                    text = f"{self.broker} has other ends of the copy of {job_text(number)}"
+            for number in standby.jobs:
+                if number not in self._heard:
+                    text = f"{self.broker} has a copy of {job_text(number)} of {shard}, unheard of"
                     raise Violation(PROMISE, text, job=number)
+
+    def _compare_copy(self, number: JobId, job: FoldedJob, standby: StandbyShard | None) -> None:
+        if standby is None or standby.owner != job.owner or number not in standby.jobs:
+            raise Violation(PROMISE, f"{self.broker} has no copy of {job_text(number)}", job=number)
+        if job.state.translate(_ENDS) != standby.task_ends[number].state:
+            text = f"{self.broker} has other ends of the copy of {job_text(number)}"
+            raise Violation(PROMISE, text, job=number)
 
     def _compare_job(self, record: JobRecord) -> None:
         job = self.jobs.get(record.id)
