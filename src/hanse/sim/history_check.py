@@ -79,8 +79,8 @@ class JobFold:
         self.broker = broker
         self.jobs: dict[JobId, FoldedJob] = {}
         self._heard: dict[JobId, None] = {}
-        """Jobs that were ever known. Of one that is not known any more the broker may still publish the end, or
-        keep an outdated copy."""
+        """Jobs that were ever known. The end of one that is not known any more may still be published, and an
+        outdated copy of it may be kept."""
         self._appliers: dict[type, Callable[[Any], None]] = {
             JobAdded: self._on_job_added,
             JobDropped: self._on_job_dropped,
