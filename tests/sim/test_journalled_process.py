@@ -7,8 +7,10 @@ from hanse.core.machine import Machine
 from hanse.model.effects import Effect, JobAccepted
 from hanse.model.events import Booted, Tick
 from hanse.model.job import JobSpec, TaskGroup
+from hanse.sim.disk import Durability
+from hanse.sim.journalled_process import JournalledProcess
 from hanse.sim.network import SimulatedNetwork
-from hanse.sim.process import MILLION, Durability, Process, ProcessClock
+from hanse.sim.process_clock import MILLION, ProcessClock
 from hanse.sim.world import Violation, VirtualWorld
 from tests.sim.toys import Forgetful, Tally
 
@@ -21,7 +23,7 @@ class Bench:
 
     def __init__(
         self, durability: Durability = AT_ONCE, clock: ProcessClock = TRUE_TIME, seed: int = 1,
-        kind: type[Process] = Process, machine: Callable[[], Machine] | None = None,
+        kind: type[JournalledProcess] = JournalledProcess, machine: Callable[[], Machine] | None = None,
     ) -> None:  # fmt: skip
         self.world = VirtualWorld()
         network = SimulatedNetwork(self.world, Random(seed))
@@ -139,7 +141,7 @@ def test_a_torn_boot_does_not_count_as_an_epoch() -> None:
     assert bench.process.epoch == 2
 
 
-class AckFirst(Process):
+class AckFirst(JournalledProcess):
     """The planted bug: performs commands before the journal's write has come back."""
 
     def _delay_effects(self, commands: list[Effect]) -> None:
@@ -147,7 +149,7 @@ class AckFirst(Process):
         super()._delay_effects([])
 
 
-def _lost_acknowledgements(kind: type[Process], durability: Durability) -> tuple[int, int]:
+def _lost_acknowledgements(kind: type[JournalledProcess], durability: Durability) -> tuple[int, int]:
     lost = died = 0
     for seed in range(60):
         bench = Bench(durability, seed=seed, kind=kind)
@@ -165,7 +167,7 @@ def _lost_acknowledgements(kind: type[Process], durability: Durability) -> tuple
 
 @pytest.mark.parametrize("durability", [Durability(), Durability(commit_min=100, commit_max=5_000)])
 def test_no_crash_point_loses_what_was_acknowledged(durability: Durability) -> None:
-    assert _lost_acknowledgements(Process, durability) == (0, 60)
+    assert _lost_acknowledgements(JournalledProcess, durability) == (0, 60)
 
 
 def test_acknowledging_before_journalling_is_caught() -> None:
