@@ -25,7 +25,9 @@ from hanse.model.events import Event, MessageReceived
 from hanse.model.ids import MILLISECOND, SECOND, JobId, job_of, job_text
 from hanse.model.messages import Outcome, OwnershipTransferred, TaskUpdates
 from hanse.sim.backend import SimulatedAttempt
-from hanse.sim.checkers import Oracle, check_idle, check_replay
+from hanse.sim.checkers.idle_league import check_idle
+from hanse.sim.checkers.journal_replay import check_replay
+from hanse.sim.checkers.oracle import Oracle
 from hanse.sim.clients import Clients
 from hanse.sim.league import LeagueDesign, PolicyNames, SimulatedLeague
 from hanse.sim.network import SimulatedNetwork, delay_table
