@@ -7,8 +7,9 @@ import pytest
 
 from hanse.core.config import BrokerConfig, NodeConfig, RunnerConfig, WardenConfig
 from hanse.core.messaging.link import WINDOW_MAX
+from hanse.live.rpc.broker_to_broker_validators import WATCHED_MAX
 from hanse.live.rpc.field_validators import JOB_MAX, JOB_MIN, NUMBER_MAX, TASK_MAX, TASK_MIN
-from hanse.live.rpc.message_validators import VALIDATORS, WATCHED_MAX
+from hanse.live.rpc.message_validators import VALIDATORS
 from hanse.live.rpc.validation import validate, validate_frame
 from hanse.live.rpc.validation_context import (
     STALE,
