@@ -7,12 +7,7 @@ from typing import Final
 
 from hanse.core.warden.demand_table import LINES_MAX
 from hanse.live.rpc import field_validators
-from hanse.live.rpc.field_validators import (
-    NUMBER_MAX,
-    SHARDS_MAX,
-    are_within,
-    is_name,
-)
+from hanse.live.rpc.field_validators import NUMBER_MAX, SHARDS_MAX, are_within, is_name
 from hanse.live.rpc.validation_context import ValidationContext, Validator, echo_problem, is_known
 from hanse.model import messages as m
 

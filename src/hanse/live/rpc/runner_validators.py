@@ -6,13 +6,7 @@
 from typing import Final
 
 from hanse.live.rpc import field_validators
-from hanse.live.rpc.field_validators import (
-    NUMBER_MAX,
-    SHARDS_MAX,
-    TASK_MAX,
-    TASK_MIN,
-    are_within,
-)
+from hanse.live.rpc.field_validators import NUMBER_MAX, SHARDS_MAX, TASK_MAX, TASK_MIN, are_within
 from hanse.live.rpc.validation_context import ValidationContext, Validator, echo_problem, is_known
 from hanse.model import messages as m
 from hanse.model.job import GRACE_MAX

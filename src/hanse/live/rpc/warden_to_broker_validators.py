@@ -7,14 +7,7 @@ from typing import Final
 
 from hanse.live.rpc import field_validators
 from hanse.live.rpc.drain_validators import drains_problem
-from hanse.live.rpc.field_validators import (
-    MEMBERS_MAX,
-    NUMBER_MAX,
-    TASK_MAX,
-    TASK_MIN,
-    are_within,
-    is_name,
-)
+from hanse.live.rpc.field_validators import MEMBERS_MAX, NUMBER_MAX, TASK_MAX, TASK_MIN, are_within, is_name
 from hanse.live.rpc.validation_context import STALE, Layout, ValidationContext, Validator, is_known, layout_of
 from hanse.model import messages as m
 from hanse.model.constraints import ATTRIBUTES_PER_NODE_MAX, Value, attributes_problem
