@@ -30,7 +30,8 @@ from hanse.live.config.league_fields import (
 )
 from hanse.live.config.league_file import league_from_data
 from hanse.live.http.openapi import document
-from hanse.live.http.operations import OPERATIONS_BY_ROLE, Operation
+from hanse.live.http.operation_record import Operation
+from hanse.live.http.operations import OPERATIONS_BY_ROLE
 from hanse.model.form_fields import FormField
 from hanse.model.job import JobSpec
 from hanse.model.job_fields import AFFINITY_FIELDS, CLUSTERS_FIELDS, TABLE

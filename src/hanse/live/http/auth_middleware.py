@@ -27,7 +27,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hanse.live.http.concurrency_limiter import ConcurrencyLimiter, QueueTimeoutError
-from hanse.live.http.operations import JSON, METRICS, Location, Operation, Parameter
+from hanse.live.http.operation_record import JSON, Location, Operation, Parameter
+from hanse.live.http.operations import METRICS
 from hanse.live.http.rate_limiter import ANONYMOUS_BURST, ANONYMOUS_RATE, BURST, RATE, RateLimiter
 from hanse.live.http.responses import RefusedError, bad_parameter_error, internal_error, retry_later
 from hanse.security.access_tokens import AccessTokenVerifier
