@@ -2,14 +2,7 @@
 
 from hanse import __version__
 from hanse.api.drains import DrainFacts, drain_facts
-from hanse.api.records import (
-    Amounts,
-    BrokerAnswer,
-    ClusterAnswer,
-    LeagueAnswer,
-    NodeAnswer,
-    NodesAnswer,
-)
+from hanse.api.records import Amounts, BrokerAnswer, ClusterAnswer, LeagueAnswer, NodeAnswer, NodesAnswer
 from hanse.api.rows import TenantTotals
 from hanse.core.broker.broker import Broker
 from hanse.core.broker.cluster_view import ViewState
