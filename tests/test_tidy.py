@@ -33,7 +33,6 @@ LARGE_MODULES: dict[str, int] = {  # longer since names are: to be split by conc
 }
 LARGE_FUNCTIONS: dict[str, int] = {
     "src/hanse/live/readmodel/projector.py:Projector.__init__": 51,
-    "src/hanse/live/warden_daemon.py:WardenDaemon.start": 53,
     "src/hanse/sdk/workers/worker.py:connect_to_executor": 51,
     "src/hanse/sim/process.py:Process.__init__": 52,
     "tests/live/telemetry/test_metrics.py:test_a_warden_shows_what_it_gave_and_how_fast_tasks_start": 53,
