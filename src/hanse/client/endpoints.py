@@ -267,6 +267,13 @@ class Endpoints:
             raise refusal_error(busy)
         raise self.unreachable_error(silent)
 
+    def ask_broker(self, broker: str, target: str) -> HttpReply:
+        """Ask one broker, where each is asked; a busy broker counts as silent."""
+        reply = self.broker(broker).request("GET", target)
+        if reply.status in BUSY:
+            raise NoAnswerError(refusal_error(reply).message, sent=True)
+        return reply
+
     def unreachable_error(self, silent: dict[str, str]) -> CommandError:
         """Return the error when no broker answers, with the reasons and a hint."""
         reasons = "; ".join(
