@@ -184,8 +184,8 @@ class Endpoints:
         """Read the league file, if there is one."""
         if not self.context.home:
             return
-        from hanse.live.config.league import LeagueError  # noqa: PLC0415  only when nobody answers
-        from hanse.live.config.league_file import load  # noqa: PLC0415  as above
+        from hanse.league.config import LeagueError  # noqa: PLC0415  only when nobody answers
+        from hanse.league.file import load  # noqa: PLC0415  as above
 
         with suppress(OSError, LeagueError):
             league = load(Home(Path(self.context.home)).league_file)

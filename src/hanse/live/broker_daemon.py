@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from hanse.core.broker.broker import Broker
+from hanse.league.config import LeagueConfig
 from hanse.live.ca.replication import AuthorityCopy
 from hanse.live.clock import Clock
 from hanse.live.config.config_history import (
@@ -16,7 +17,6 @@ from hanse.live.config.config_history import (
     read_config_history,
     settings_problem,
 )
-from hanse.live.config.league import LeagueConfig
 from hanse.live.daemon import Daemon, make_peer
 from hanse.live.high_water_mark import (
     keep_high_water_mark,

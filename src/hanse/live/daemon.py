@@ -12,8 +12,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Final
 
+from hanse.league.config import Address, LeagueConfig, LeagueError
 from hanse.live.ca import client
-from hanse.live.config.league import Address, LeagueConfig, LeagueError
 from hanse.live.high_water_mark import LostHistoryError
 from hanse.live.http.application import ApiApplication
 from hanse.live.http.revocation_sync import RevocationSync

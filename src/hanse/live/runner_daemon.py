@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from hanse.league.config import LeagueConfig
 from hanse.live.backends.factory import make_backend
 from hanse.live.clock import Clock
 from hanse.live.config.home_permissions import backend_directory_problem
-from hanse.live.config.league import LeagueConfig
 from hanse.live.daemon import Daemon, make_peer
 from hanse.live.http.cluster_api import RunnerApi
 from hanse.live.membership.membership import LeagueFileSync

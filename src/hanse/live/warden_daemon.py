@@ -9,11 +9,11 @@ from typing import Final
 import msgspec
 
 from hanse.core.warden.warden import Warden
+from hanse.league.config import ClusterEntry, LeagueConfig
 from hanse.live.backends.factory import make_backend
 from hanse.live.backends.interface import Backend
 from hanse.live.config.config_history import member_settings, settings_problem, warden_settings
 from hanse.live.config.home_permissions import backend_directory_problem
-from hanse.live.config.league import ClusterEntry, LeagueConfig
 from hanse.live.config.node_discovery import discover_nodes
 from hanse.live.daemon import Daemon, make_peer
 from hanse.live.disk_guard import DiskGuard

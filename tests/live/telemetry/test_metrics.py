@@ -14,10 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from hanse.core.broker.broker import Broker
 from hanse.core.config import NodeConfig, WardenConfig
 from hanse.core.warden.warden import Warden
+from hanse.league.config import Address, ClusterEntry, LeagueConfig
+from hanse.league.file import league_from_data
 from hanse.live.clock import Clock
 from hanse.live.config.config_history import BrokerSettings
-from hanse.live.config.league import Address, ClusterEntry, LeagueConfig
-from hanse.live.config.league_file import league_from_data
 from hanse.live.journal.journal import Journal
 from hanse.live.readmodel.feeder import ReadModelFeeder
 from hanse.live.readmodel.read_model import ReadModel

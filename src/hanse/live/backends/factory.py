@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hanse.league.backend_kinds import BACKENDS
 from hanse.live.backends.interface import Backend
-from hanse.live.backends.registry import BACKENDS
 
 if TYPE_CHECKING:
-    from hanse.live.config.league import BackendEntry, ClusterEntry
+    from hanse.league.config import BackendEntry, ClusterEntry
 
 TASKS_DIRECTORY: Final = "tasks"
 """Directory of a runner's tasks, in its member's directory or where the league file says."""

@@ -21,8 +21,8 @@ from hanse.api.records import (
     WaitsAnswer,
 )
 from hanse.core.warden.warden import Warden
+from hanse.league.config import ClusterEntry
 from hanse.live.backends.interface import Backend, OutputDroppedError, Stream
-from hanse.live.config.league import ClusterEntry
 from hanse.live.http import operations as op
 from hanse.live.http.api_call import ApiCall, Handler
 from hanse.live.http.application import ApiApplication, DaemonContext, OpenApiDocument

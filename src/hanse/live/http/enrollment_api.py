@@ -19,8 +19,8 @@ from hanse.api.records import (
     RenewAnswer,
     RenewRequest,
 )
+from hanse.league.config import LeagueConfig
 from hanse.live.ca import client
-from hanse.live.config.league import LeagueConfig
 from hanse.live.http.api_call import ApiCall, Handler
 from hanse.live.http.auth_middleware import certificate_revoked_error
 from hanse.live.http.operation_record import Operation

@@ -19,8 +19,8 @@ from hanse.api.league_records import (
     FileStanding,
     LeagueFile,
 )
-from hanse.live.config.league import LeagueConfig, LeagueError
-from hanse.live.config.league_file import league_to_text, parse
+from hanse.league.config import LeagueConfig, LeagueError
+from hanse.league.file import league_to_text, parse
 from hanse.live.http import operations as op
 from hanse.live.http.api_call import ApiCall, Handler
 from hanse.live.http.operation_record import Operation

@@ -6,7 +6,7 @@ from hanse.api.records import Amounts, BrokerAnswer, ClusterAnswer, LeagueAnswer
 from hanse.api.rows import TenantTotals
 from hanse.core.broker.broker import Broker
 from hanse.core.broker.cluster_view import ViewState
-from hanse.live.config.league import ClusterEntry, LeagueConfig
+from hanse.league.config import ClusterEntry, LeagueConfig
 from hanse.live.readmodel.cluster_facts import ObservedCluster, ObservedNode
 from hanse.model.ids import SECOND
 from hanse.model.resources import BASE_DIMENSIONS, Dimensions, Resources, Vector

@@ -20,7 +20,7 @@ import msgspec
 from starlette.responses import Response
 
 from hanse.api.records import PeopleAnswer, RevocationList, RevokeAnswer, RevokeRequest
-from hanse.live.config.league import Address, LeagueConfig
+from hanse.league.config import Address, LeagueConfig
 from hanse.live.http import operations as op
 from hanse.live.http.api_call import ApiCall, Handler
 from hanse.live.http.application import DaemonContext

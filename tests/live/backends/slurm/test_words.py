@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hanse.core.config import NodeConfig
+from hanse.league.config import LeagueConfig
+from hanse.league.file import league_from_data, league_to_data
 from hanse.live.backends.process.launch_requests import TaskUser
 from hanse.live.backends.slurm.attempt_store import NO_PROGRAM, EndReason, SlurmAttempt
 from hanse.live.backends.slurm.batch_script import (
@@ -45,8 +47,6 @@ from hanse.live.backends.slurm.job_names import (
 from hanse.live.backends.slurm.pending_reasons import explain_reason, is_barred
 from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.live.backends.slurm.shared_directory import SharedDirectory
-from hanse.live.config.league import LeagueConfig
-from hanse.live.config.league_file import league_from_data, league_to_data
 from hanse.model.ids import TaskId
 from hanse.model.messages import Outcome
 from hanse.model.program import Program

@@ -21,6 +21,7 @@ from typing import Final, Literal
 import msgspec
 
 from hanse.core.config import NodeConfig
+from hanse.league.config import UserRange
 from hanse.live.backends.interface import (
     BackendListener,
     OutputDroppedError,
@@ -71,7 +72,7 @@ from hanse.live.backends.process.sandbox import (
     sandbox_command,
 )
 from hanse.live.backends.process.task_disk import KEPT_BYTES_MAX, KEPT_COUNT_MAX, DiskPressureManager
-from hanse.live.backends.process.task_users import JobUserPool, UserRange
+from hanse.live.backends.process.task_users import JobUserPool
 from hanse.live.disk_space import NO_SPACE_ERRNOS, FilesystemSpace
 from hanse.live.supervisor import SupervisorMissingError, supervisor_program
 from hanse.model.effects import LaunchAttempt

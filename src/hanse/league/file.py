@@ -1,6 +1,6 @@
 """Reader and writer of the league file, the YAML file that every member reads.
 
-``live.config.league_fields`` is the table of all fields; ``docs/reference/league-file.md`` is generated from
+``league.fields`` is the table of all fields; ``docs/reference/league-file.md`` is generated from
 it. Addresses that are left out are chosen on this machine when the league is first started. An error names
 the field's path and the allowed values; nothing is guessed.
 """
@@ -13,9 +13,8 @@ import msgspec
 import yaml
 
 from hanse.core.config import NodeConfig, Timings
-from hanse.live.backends.process.task_users import UserRange
-from hanse.live.backends.registry import BACKENDS
-from hanse.live.config.league import (
+from hanse.league.backend_kinds import BACKENDS
+from hanse.league.config import (
     LIVE_TIMINGS,
     Address,
     BackendEntry,
@@ -25,8 +24,9 @@ from hanse.live.config.league import (
     LeagueError,
     PolicyConfig,
     RunnerEntry,
+    UserRange,
 )
-from hanse.live.config.league_fields import (
+from hanse.league.fields import (
     BACKEND_FIELDS,
     BROKER_FIELDS,
     CLUSTER_FIELDS,

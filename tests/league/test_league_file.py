@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hanse.live.config.league import LIVE_TIMINGS, Address, LeagueConfig, LeagueError
-from hanse.live.config.league_file import league_from_data, league_to_data, load, store
+from hanse.league.config import LIVE_TIMINGS, Address, LeagueConfig, LeagueError
+from hanse.league.file import league_from_data, league_to_data, load, store
 from hanse.model.ids import SECOND
 from hanse.model.resources import Resources
 
