@@ -26,7 +26,7 @@ from hanse.league.fields import (
     RUNNER_FIELDS,
     USERS_FIELDS,
 )
-from hanse.league.file import league_from_data
+from hanse.league.reader import league_from_data
 from hanse.live.backends.slurm.league_fields import SLURM_TABLE
 from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.live.http.openapi import document

@@ -10,7 +10,7 @@ import pytest
 
 from hanse.cli.isolation_notice import isolation_notice, isolation_notices
 from hanse.league.config import LeagueConfig
-from hanse.league.file import league_from_data
+from hanse.league.reader import league_from_data
 from hanse.live.backends.process import sandbox
 from tests.live.harness import open_directory
 

@@ -36,8 +36,8 @@ class BackendKind(msgspec.Struct, frozen=True):
     name: str
     """Name in the league file."""
     make: Callable[[ClusterEntry, Path], Any]
-    """Function that makes the backend of one runner (a ``live.backends.interface.Backend``), given its cluster
-    and the directory of its member."""
+    """Function that makes the backend of one runner (a ``live.backends.interface.Backend``), given its
+    cluster and the directory of its member."""
     title: str = ""
     """Name of the foreign system, for people; empty: tasks run in no other system."""
     settings: type = type(None)

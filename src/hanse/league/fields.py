@@ -1,6 +1,6 @@
 """Table of all fields of the league file: type, default, limits, meaning and an example of each.
 
-The parser (``league.file``) takes its lists of known fields from here, and the reference page of
+The parser (``league.reader``) takes its lists of known fields from here, and the reference page of
 the league file is generated from here (``python -m tools.reference``). The fields of ``timings`` are those of
 the record ``Timings``; the fields of a Slurm backend are beside their own parser.
 """

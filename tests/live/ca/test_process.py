@@ -12,7 +12,7 @@ import pytest
 
 from hanse.cli.embedded.league_setup import certify, create_league, with_ports
 from hanse.league.config import LeagueConfig
-from hanse.league.file import league_from_data
+from hanse.league.reader import league_from_data
 from hanse.live.ca import process
 from hanse.security.auth_refusal import AuthRefusal, AuthRefusalReason
 from hanse.security.certificate_authority import Authority

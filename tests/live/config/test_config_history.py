@@ -10,7 +10,7 @@ from hanse.core.broker.broker import Broker
 from hanse.core.config import NodeConfig, Timings, WardenConfig
 from hanse.core.warden.warden import Warden
 from hanse.league.config import LeagueConfig, LeagueError, PolicyConfig
-from hanse.league.file import league_from_data
+from hanse.league.reader import league_from_data
 from hanse.live.config.config_history import (
     CONFIG_HISTORY_FILE,
     BrokerSettings,

@@ -15,7 +15,7 @@ from hanse.core.broker.broker import Broker
 from hanse.core.config import NodeConfig, WardenConfig
 from hanse.core.warden.warden import Warden
 from hanse.league.config import Address, ClusterEntry, LeagueConfig
-from hanse.league.file import league_from_data
+from hanse.league.reader import league_from_data
 from hanse.live.clock import Clock
 from hanse.live.config.config_history import BrokerSettings
 from hanse.live.journal.journal import Journal

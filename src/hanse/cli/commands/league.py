@@ -122,7 +122,8 @@ def _change(
 def _with_member(before: "LeagueConfig", kind: str, entry: dict[str, object]) -> "LeagueConfig":
     """Return the league with a member added at the end of its list; unchanged if it has that member."""
     from hanse.league.config import LeagueConfig  # noqa: PLC0415  help need not wait
-    from hanse.league.file import league_from_data, league_to_data  # noqa: PLC0415  as above
+    from hanse.league.reader import league_from_data  # noqa: PLC0415  as above
+    from hanse.league.writer import league_to_data  # noqa: PLC0415  as above
 
     def with_entry(members: tuple[str, ...]) -> "LeagueConfig | tuple[Problem, ...]":
         data = league_to_data(before)

@@ -17,7 +17,8 @@ def make_backend(entry: "ClusterEntry", directory: Path) -> Backend:
     """Return the backend of one runner of this cluster. ``directory``: of the runner's member."""
     kind = BACKENDS.get(entry.backend.kind)
     assert isinstance(entry.backend.settings, kind.settings), "the league file gives a kind its own settings"
-    return kind.make(entry, directory)
+    backend: Backend = kind.make(entry, directory)
+    return backend
 
 
 def tasks_directory(backend: "BackendEntry", directory: Path) -> Path:

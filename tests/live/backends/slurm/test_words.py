@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from hanse.core.config import NodeConfig
 from hanse.league.config import LeagueConfig
-from hanse.league.file import league_from_data, league_to_data
+from hanse.league.reader import league_from_data
+from hanse.league.writer import league_to_data
 from hanse.live.backends.process.launch_requests import TaskUser
 from hanse.live.backends.slurm.attempt_store import NO_PROGRAM, EndReason, SlurmAttempt
 from hanse.live.backends.slurm.batch_script import (
