@@ -38,7 +38,8 @@ from hanse.live.recovery import JOURNAL_DIRECTORY, decode_event, recover
 from hanse.live.rpc.peer_permissions import Peer
 from hanse.live.rpc.validation_context import ValidationContext, broker_validation_context
 from hanse.live.shell import JournalledShell
-from hanse.live.telemetry.broker_metrics import BrokerMetrics, unfinished_jobs
+from hanse.live.telemetry.broker_metrics import BrokerMetrics
+from hanse.live.telemetry.job_metrics import unfinished_jobs
 from hanse.live.telemetry.json_logs import log_fields
 from hanse.model.advice import Advice
 from hanse.model.effects import (

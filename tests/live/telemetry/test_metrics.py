@@ -21,9 +21,10 @@ from hanse.live.config.config_history import BrokerSettings
 from hanse.live.journal.journal import Journal
 from hanse.live.readmodel.feeder import ReadModelFeeder
 from hanse.live.readmodel.read_model import ReadModel
-from hanse.live.telemetry import broker_metrics
-from hanse.live.telemetry.broker_metrics import BrokerMetrics, unfinished_jobs
+from hanse.live.telemetry import job_metrics
+from hanse.live.telemetry.broker_metrics import BrokerMetrics
 from hanse.live.telemetry.http_metrics import NO_ROUTE, HttpMetrics
+from hanse.live.telemetry.job_metrics import unfinished_jobs
 from hanse.live.telemetry.link_metrics import AHEAD_MAX, LinkMetrics
 from hanse.live.telemetry.prometheus_text import (
     LABEL_VALUES_MAX,
@@ -369,7 +370,7 @@ def test_a_peers_jobs_are_known_by_their_tenant_when_they_are_adopted(tmp_path: 
 
 
 def test_what_is_followed_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_metrics, "JOBS_MAX", 3)
+    monkeypatch.setattr(job_metrics, "JOBS_MAX", 3)
 
     async def tale(story: Story) -> None:
         jobs = [story.submit(serial) for serial in range(1, 6)]
