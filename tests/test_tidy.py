@@ -33,9 +33,6 @@ LARGE_FUNCTIONS: dict[str, int] = {
     "src/hanse/live/readmodel/projector.py:Projector.__init__": 51,
     "src/hanse/sdk/workers/worker.py:connect_to_executor": 51,
     "src/hanse/sim/process.py:Process.__init__": 52,
-    "tests/live/telemetry/test_metrics.py:test_a_warden_shows_what_it_gave_and_how_fast_tasks_start": 53,
-    "tests/live/telemetry/test_metrics.py:test_a_brokers_jobs_are_counted_from_arrival_to_end": 53,
-    "tests/live/telemetry/test_metrics.py:test_a_brokers_jobs_are_counted_from_arrival_to_end.tale": 51,
 }
 
 WORDS_ALLOWED = {
