@@ -9,9 +9,9 @@ from hanse.core.config import NodeConfig
 from hanse.league.config import UserRange
 from hanse.live.backends.process.backend import ProcessBackend
 from hanse.live.backends.process.sandbox import namespace_problem
-from tests.live.backends.conformance import NODES, BackendConformance
+from tests.live.backends.conformance import BackendConformance
 from tests.live.backends.desk import Desk, read_until
-from tests.live.backends.places import STUBBORN, shell
+from tests.live.backends.places import NODES, STUBBORN, shell
 
 
 class TestProcessConformance(BackendConformance):
