@@ -1,8 +1,8 @@
 """What every backend must do, whatever runs its tasks.
 
 A backend's tests subclass ``BackendConformance`` and say how to make one and how to write the payloads it
-needs (``backend_under_test``); pytest then runs all of the tests below, and those of ``stop_conformance``, over
-it. Facts that a backend cannot offer are said by its flags, so that each one left out is written down
+needs (``backend_under_test``); pytest then runs all of the tests below, and those of ``stop_conformance``,
+over it. Facts that a backend cannot offer are said by its flags, so that each one left out is written down
 somewhere.
 """
 
