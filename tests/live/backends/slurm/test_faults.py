@@ -46,7 +46,8 @@ def test_orders_for_which_there_is_no_room_were_never_given(
         end = await desk.run(launch(log.task()))
         assert end.outcome is outcome
         assert "the shared directory cannot be used" in end.note
-        assert our_names(slurm) == []
+        own = [name for name in our_names(slurm) if name.endswith(":1-7.0#1")]
+        assert own == []  # jobs of other tests may still be listed
         monkeypatch.setattr(SharedDirectory, "write_orders", order)
         assert (await desk.run(launch(log.task(), 1))).outcome is Outcome.SUCCEEDED
         assert log.said("begin", 0) == 0
