@@ -28,9 +28,9 @@ from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
 from hanse.sim.backend import PlannedEnd, SimulatedAttempt
+from hanse.sim.journalled_process import JournalledProcess
 from hanse.sim.league import LeagueDesign, PolicyNames, SimulatedLeague
 from hanse.sim.network import SimulatedNetwork as Wires
-from hanse.sim.process import Process
 from hanse.sim.shipped_league import shipped_factories
 from hanse.sim.world import VirtualWorld
 
@@ -108,7 +108,7 @@ class Run:
         if came is not None and came >= WARM_UP:
             self.took.append(self.world.now - came)
 
-    def answering(self, broker: Process) -> Callable[[RequestAdvice], None]:
+    def answering(self, broker: JournalledProcess) -> Callable[[RequestAdvice], None]:
         """The policy process of a broker."""
 
         def ask(command: RequestAdvice) -> None:

@@ -95,8 +95,8 @@ def test_an_unknown_name_is_refused_with_the_known_ones_and_with_help() -> None:
     assert "there is no queue order 'by-colour'" in said
     assert "fifo, fewest-remaining, short-first, priority" in said
     assert f"entry point in the group {GROUP}" in said
-    assert (ROOT / "docs" / "plug-ins.md").exists()
-    assert "docs/plug-ins.md" in said
+    assert (ROOT / "docs" / "contributing" / "plug-ins.md").exists()
+    assert "docs/contributing/plug-ins.md" in said
 
 
 def test_a_package_that_cannot_be_imported_harms_only_those_who_ask(place: Path) -> None:

@@ -9,7 +9,7 @@ from hanse.model.ids import TaskId
 from hanse.model.messages import Outcome
 from hanse.sim.backend import PlannedEnd, SimulatedAttempt, SimulatedBackend
 from hanse.sim.network import SimulatedNetwork
-from hanse.sim.process import MILLION, ProcessClock
+from hanse.sim.process_clock import MILLION, ProcessClock
 from hanse.sim.runner_process import RunnerProcess
 from hanse.sim.world import VirtualWorld
 from tests.sim.toys import Hand, guard, launch

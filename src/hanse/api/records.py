@@ -210,7 +210,7 @@ class ErrorText(msgspec.Struct, frozen=True):
     """The error of a request."""
 
     code: str = ""
-    """A word for programs; docs/api.md lists them."""
+    """A word for programs; docs/user/api.md lists them."""
     message: str = ""
     """A sentence for people."""
     hint: str = ""

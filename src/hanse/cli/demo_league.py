@@ -28,7 +28,9 @@ from hanse.model.job import JobClass, JobSpec, TaskGroup
 from hanse.model.messages import Outcome, OwnershipTransferred, TaskUpdates
 from hanse.model.resources import Resources
 from hanse.sim.backend import SimulatedAttempt
-from hanse.sim.checkers import Oracle, check_idle, check_replay
+from hanse.sim.checkers.idle_league import check_idle
+from hanse.sim.checkers.journal_replay import check_replay
+from hanse.sim.checkers.oracle import Oracle
 from hanse.sim.clients import Clients
 from hanse.sim.league import LeagueDesign, PolicyNames, SimulatedLeague
 from hanse.sim.network import SimulatedNetwork, delay_table

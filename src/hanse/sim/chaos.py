@@ -17,7 +17,10 @@ import msgspec
 
 from hanse.model.effects import RequestAdvice, TaskSettled, TasksSettled
 from hanse.model.ids import INDEX_BITS, SECOND
-from hanse.sim.checkers import Oracle, check_idle, check_job_routing, check_replay, check_shard_owners
+from hanse.sim.checkers.idle_league import check_idle, check_shard_owners
+from hanse.sim.checkers.job_routing import check_job_routing
+from hanse.sim.checkers.journal_replay import check_replay
+from hanse.sim.checkers.oracle import Oracle
 from hanse.sim.clients import Clients
 from hanse.sim.fake_policy_process import FakePolicyProcess
 from hanse.sim.faults import SeedOptions, draw_clock, draw_options

@@ -14,9 +14,10 @@ from hanse.model.constraints import Value
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.resources import Resources
 from hanse.registry import CLUSTER_RANKERS, PLACERS, QUEUE_ORDERS, SIZERS
+from hanse.sim.disk import Durability
 from hanse.sim.league import PolicyNames
 from hanse.sim.network import DELAY_KINDS
-from hanse.sim.process import MILLION, Durability, ProcessClock
+from hanse.sim.process_clock import MILLION, ProcessClock
 from hanse.sim.workload import GIB, WorkloadMix
 
 OFFSET_MAX: Final = 1_000 * SECOND

@@ -4,10 +4,13 @@ from collections.abc import Callable
 from random import Random
 
 from hanse.core.machine import Machine
-from hanse.model.events import BackendReported, CapacityWithheld, Event, TaskExited, TaskStarted
+from hanse.model.events import BackendReported, CapacityWithheld, TaskExited, TaskStarted
 from hanse.model.messages import AttemptEnd, WithheldCapacity
+from hanse.sim.disk import Durability
+from hanse.sim.event_codes import BACKEND, EXITED, STARTED, WITHHELD
 from hanse.sim.network import SimulatedNetwork
-from hanse.sim.process import BACKEND, DOWN, EXITED, STARTED, WITHHELD, Durability, Process, ProcessClock
+from hanse.sim.process import DOWN, Process
+from hanse.sim.process_clock import ProcessClock
 
 
 class RunnerProcess(Process):
@@ -23,19 +26,6 @@ class RunnerProcess(Process):
         self.incarnation = 0
         self.backend_report: Callable[[], BackendReported | None] | None = None
         """Report of the backend; None: the report comes later, through ``read_backend_report``."""
-
-    def handle(self, event: Event) -> None:
-        """Hand an event to the machine and perform the effects."""
-        if self.suspension:
-            self._crash_at(event)
-            return
-        if self.world.story is not None:
-            self.world.story.on_event(self.world.now, self.name, event)
-        self.perform(self.machine.handle(event))
-        self._events_to_upkeep -= 1
-        if self._events_to_upkeep <= 0:
-            self._events_to_upkeep = self._durability.check_every
-            self.machine.check()
 
     def on_started(self, notice: tuple[int, int, int]) -> None:
         """Handle the start of an attempt: incarnation that asked, task, attempt."""
@@ -67,14 +57,6 @@ class RunnerProcess(Process):
         self._add_to_trace(WITHHELD, len(withheld), withheld[0][0])
         self.handle(CapacityWithheld(self.local_now(), withheld))
 
-    def crash(self, _: int | None = None) -> None:
-        """Crash now; tasks and their watchdog go on."""
-        if not self.is_up:
-            return
-        if self.world.story is not None:
-            self.world.story.on_fault(self.world.now, self.name, "crashes")
-        self._stop_machine()
-
     def restart(self, downtime: int | None = None) -> None:
         """Restart with nothing but the backend's report."""
         if self.is_up or not self.is_member:
@@ -94,18 +76,3 @@ class RunnerProcess(Process):
         if report is not None:
             self._add_to_trace(BACKEND, len(report.running), len(report.ended))
             self.handle(report)
-
-    def replay(self) -> Machine:
-        """Return a fresh machine: there is no journal to replay."""
-        return self._factory()
-
-    def _crash_at(self, event: Event) -> None:
-        assert self._planned_crash is not None
-        where, downtime = self._planned_crash
-        self.world.call_at(self.world.now + downtime, self.restart)
-        if where:
-            if self.world.story is not None:
-                self.world.story.on_event(self.world.now, self.name, event)
-            effects = self.machine.handle(event)
-            self.perform(effects[: self.rng.randint(0, len(effects))])
-        self.crash()

@@ -1,4 +1,4 @@
-"""``hanse league`` at a real league under load, as docs/membership.md says."""
+"""``hanse league`` at a real league under load, as docs/operator/membership.md says."""
 
 from typing import Any
 

@@ -23,8 +23,8 @@ from hanse.model.effects import Effect, JobSettled
 from hanse.model.events import Event
 from hanse.model.ids import JobId, job_text
 from hanse.sim.chaos import SeedRun
+from hanse.sim.journalled_process import JournalledProcess
 from hanse.sim.league import LeagueFactories, PolicyNames
-from hanse.sim.process import Process
 from hanse.sim.shipped_league import shipped_factories
 from hanse.sim.world import Violation
 from tests.core.wired import Wired
@@ -149,7 +149,7 @@ def outcomes(steps: list[Step]) -> dict[JobId, str]:
 # --- simulated leagues -------------------------------------------------------------------------------------
 
 
-class Chronicle(Process):
+class Chronicle(JournalledProcess):
     """A process that keeps its whole journal, also what its snapshots made superfluous."""
 
     past: list[Event]

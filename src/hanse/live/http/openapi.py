@@ -1,7 +1,8 @@
 """The OpenAPI 3.1 document of a server, generated from the table of its operations.
 
-``python -m hanse.live.http.openapi broker`` (or ``warden``, ``runner``) prints it. ``docs/openapi.json`` and
-``docs/openapi-cluster.json`` are its output, and a test checks that they are current.
+``python -m hanse.live.http.openapi broker`` (or ``warden``, ``runner``) prints it.
+``docs/reference/openapi.json`` and ``docs/reference/openapi-cluster.json`` are its output, and a test checks
+that they are current.
 """
 
 import sys
@@ -48,8 +49,8 @@ def document(role: str) -> dict[str, Any]:
         "info": {
             "title": f"Hanse: HTTP API of {_TITLES[role]}",
             "version": __version__,
-            "description": "Times are unix microseconds; amounts milli-CPUs, bytes, whole GPUs. docs/api.md "
-            "says more.",
+            "description": "Times are unix microseconds; amounts milli-CPUs, bytes, whole GPUs. "
+            "docs/user/api.md says more.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
