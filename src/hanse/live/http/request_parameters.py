@@ -1,4 +1,4 @@
-"""Parameters of a request: parsed by the table of operations, or refused with the reason."""
+"""Parameters of a request: parsed as its operation describes them, or refused with the reason."""
 
 import re
 from typing import Any
