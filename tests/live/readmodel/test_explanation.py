@@ -16,8 +16,7 @@ from hanse.live.readmodel.cluster_facts import (
     join_words,
     size_text,
 )
-from hanse.live.readmodel.explanation import explain
-from hanse.live.readmodel.explanation_facts import EndCount, TaskSummary, code_text
+from hanse.live.readmodel.explanation import EndCount, TaskSummary, code_text, explain
 from hanse.model.constraints import Is
 from hanse.model.decision import DecisionKind
 from hanse.model.ids import SECOND

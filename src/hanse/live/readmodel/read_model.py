@@ -22,7 +22,7 @@ from hanse.live.readmodel import event_log, queries, sqlite_writer, task_queries
 from hanse.live.readmodel.bootstrap import projector_from_state
 from hanse.live.readmodel.connection_pool import ConnectionPool
 from hanse.live.readmodel.event_log import EventPage
-from hanse.live.readmodel.explanation_facts import TaskSummary
+from hanse.live.readmodel.explanation import TaskSummary
 from hanse.live.readmodel.projector import Projector
 from hanse.live.readmodel.schema import open_writer
 from hanse.live.readmodel.task_counts import count_tasks

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from hanse.api.rows import FAILED, QUEUED, RUNNING, STATE_NAMES
-from hanse.live.readmodel.explanation_facts import EndCount, TaskSummary
+from hanse.live.readmodel.explanation import EndCount, TaskSummary
 from hanse.live.readmodel.live_job import Placement
 from hanse.live.readmodel.query_context import QueryContext, load_spec
 from hanse.model.ids import JobId
