@@ -148,9 +148,7 @@ class Executor(concurrent.futures.Executor):
             packed = pack_call(args, kwargs)
         except SerializationError as error:
             self._deferred.pop(future._call_number, None)
-            if future._set_running():
-                future.set_exception(error)
-            return future
+            return _fail(future, error)
         self._dispatcher.submit_call(RemoteCall(number, function, packed, future, retries))
         return future
 
@@ -207,33 +205,37 @@ class Executor(concurrent.futures.Executor):
     ) -> Iterator[T]:
         """Run ``map`` in the workers, with the results in order.
 
-        ``chunksize``: calls per chunk; 0: as many as take 10 ms together, once their duration is known.
+        ``chunksize``: calls per chunk; 0: as many as take 10 ms together, once their duration is known. What
+        cannot be pickled fails its call, or its chunk; the error is raised when that result is taken.
         """
         deadline = None if timeout is None else timeout + time.monotonic()
         rows = list(zip(*iterables, strict=False))
         size = chunksize if chunksize > 0 else self._chunk_size(fn, len(rows))
         if size == 1:
             return _iterate_results([self.submit(fn, *row) for row in rows], deadline, flat=True)
-        with self._lock:
-            self._functions.register_chunked(fn)
         chunks = [rows[first : first + size] for first in range(0, len(rows), size)]
         return _iterate_results([self._submit_chunk(fn, chunk) for chunk in chunks], deadline, flat=False)
 
     def _submit_chunk(self, fn: Callable[..., Any], rows: list[tuple[Any, ...]]) -> Future[Any]:
         future: Future[Any] = Future()
         future._ask_executor = self._explainer.answer
-        with self._lock:
-            number = self._assign_number(future)
-            function = self._functions.register_chunked(fn)
-        self._dispatcher.submit_call(
-            RemoteCall(number, function, pack_call((rows,), {}), future, self._retries)
-        )
+        try:
+            with self._lock:
+                number = self._assign_number(future)
+                function = self._functions.register_chunked(fn)
+            packed = pack_call((rows,), {})
+        except SerializationError as error:
+            return _fail(future, error)
+        self._dispatcher.submit_call(RemoteCall(number, function, packed, future, self._retries))
         return future
 
     def _chunk_size(self, fn: Callable[..., Any], count: int) -> int:
         """Return how many calls one chunk should hold."""
-        with self._lock:
-            function = self._functions.register(fn)
+        try:
+            with self._lock:
+                function = self._functions.register(fn)
+        except SerializationError:
+            return 1  # each call will fail with it
         if function is None or not function.seconds:
             return 1
         mean = sum(function.seconds) / len(function.seconds)
@@ -302,6 +304,13 @@ def _close_dispatcher(dispatcher: Dispatcher) -> None:
 
 def _count_deferred(dispatcher: Dispatcher, count: int) -> None:
     dispatcher.deferred_calls += count
+
+
+def _fail(future: Future[T], error: Exception) -> Future[T]:
+    """Fail a future that no worker will get, unless it was cancelled."""
+    if future._set_running():
+        future.set_exception(error)
+    return future
 
 
 def _iterate_results(futures: list[Future[Any]], deadline: float | None, flat: bool) -> Iterator[Any]:
