@@ -18,10 +18,10 @@ from typing import Any
 from figures import as_program
 
 from hanse.core.config import NodeConfig, WardenConfig
+from hanse.league.config import LIVE_TIMINGS
 from hanse.learning.edge.network.advice import advise
 from hanse.learning.edge.network.network import EdgeNetwork
 from hanse.learning.edge.network.network_file import load_network, shipped_path
-from hanse.live.config.league import LIVE_TIMINGS
 from hanse.model.effects import LaunchAttempt, RequestAdvice, TaskSettled
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.job import JobSpec, TaskGroup

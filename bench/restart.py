@@ -18,9 +18,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from hanse.core.config import BrokerConfig
+from hanse.league.config import PolicyConfig
 from hanse.live import snapshots as snapshots_module
 from hanse.live.config.config_history import BrokerSettings
-from hanse.live.config.league import PolicyConfig
 from hanse.live.recovery import recover
 from hanse.live.shell import JournalledShell
 from hanse.model.events import Booted, CancelRequested, JobSubmitted

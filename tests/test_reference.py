@@ -16,10 +16,8 @@ from tools.reference.schemas import sample
 from hanse.cli.main import hanse
 from hanse.client.exit_codes import ExitCode
 from hanse.core.config import Timings
-from hanse.live.backends.slurm.league_fields import SLURM_TABLE
-from hanse.live.backends.slurm.settings import SlurmSettings
-from hanse.live.config.league import LeagueConfig
-from hanse.live.config.league_fields import (
+from hanse.league.config import LeagueConfig
+from hanse.league.fields import (
     BACKEND_FIELDS,
     BROKER_FIELDS,
     CLUSTER_FIELDS,
@@ -29,9 +27,12 @@ from hanse.live.config.league_fields import (
     RUNNER_FIELDS,
     USERS_FIELDS,
 )
-from hanse.live.config.league_file import league_from_data
+from hanse.league.reader import league_from_data
+from hanse.live.backends.slurm.league_fields import SLURM_TABLE
+from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.live.http.openapi import document
-from hanse.live.http.operations import OPERATIONS_BY_ROLE, Operation
+from hanse.live.http.operation_record import Operation
+from hanse.live.http.operations import OPERATIONS_BY_ROLE
 from hanse.model.form_fields import FormField
 from hanse.model.job import JobSpec
 from hanse.model.job_fields import AFFINITY_FIELDS, CLUSTERS_FIELDS, TABLE

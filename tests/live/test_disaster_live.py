@@ -10,8 +10,9 @@ from click.testing import CliRunner, Result
 
 from hanse.cli.embedded.league_setup import certify, with_ports
 from hanse.cli.main import hanse
-from hanse.live.config.league import LeagueConfig
-from hanse.live.config.league_file import league_from_data, load, store
+from hanse.league.config import LeagueConfig
+from hanse.league.file import load, store
+from hanse.league.reader import league_from_data
 from hanse.live.membership.league_file_diff import retire_member
 from hanse.security.certificate_authority import Authority
 from tests.live.commands import Hand, commands_on, jobs_end

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hanse.live.backends.registry import BACKENDS
+from hanse.league.backend_kinds import BACKENDS
 from hanse.live.policy_process.models import MODELS
 from hanse.policy.queue_orders import Fifo
 from hanse.registry import (
@@ -185,7 +185,7 @@ def test_help_reads_no_metadata() -> None:
 
 def test_importing_the_registries_reads_no_metadata() -> None:
     script = (
-        "import sys\nimport hanse.live.config.league_file, hanse.cli.commands.replay, hanse.sim.faults\n"
+        "import sys\nimport hanse.league.file, hanse.cli.commands.replay, hanse.sim.faults\n"
         "from hanse.registry.entries import all_entries\n"
         "sys.exit(all_entries.cache_info().misses)"
     )

@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from hanse.core.config import Timings
-from hanse.live.backends.slurm.league_fields import SLURM_TABLE
-from hanse.live.config.league import LIVE_TIMINGS
-from hanse.live.config.league_fields import (
+from hanse.league.config import LIVE_TIMINGS
+from hanse.league.fields import (
     BACKEND_FIELDS,
     BROKER_FIELDS,
     CLUSTER_FIELDS,
@@ -16,6 +15,7 @@ from hanse.live.config.league_fields import (
     RUNNER_FIELDS,
     USERS_FIELDS,
 )
+from hanse.live.backends.slurm.league_fields import SLURM_TABLE
 from hanse.model.form_fields import FormField
 from hanse.model.ids import MILLISECOND, SECOND
 from tools.reference.markdown import fence, field_section, paragraphs

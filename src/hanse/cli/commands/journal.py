@@ -16,9 +16,9 @@ from hanse.cli.journal_report import has_losses, is_untouched, repair_text, verd
 from hanse.client.contexts import resolve_home
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
+from hanse.league.config import LeagueError
+from hanse.league.file import load
 from hanse.live.config.home_permissions import tighten_umask
-from hanse.live.config.league import LeagueError
-from hanse.live.config.league_file import load
 from hanse.live.high_water_mark import HIGH_WATER_MARK_FILE
 from hanse.live.journal.disk import lock
 from hanse.live.journal.errors import JournalError, JournalInUse

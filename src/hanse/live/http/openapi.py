@@ -12,16 +12,8 @@ import msgspec
 
 from hanse import __version__
 from hanse.api.records import ErrorAnswer
-from hanse.live.http.operations import (
-    EVENT_RECORDS,
-    JSON,
-    OPERATIONS_BY_ROLE,
-    READY,
-    Location,
-    Operation,
-    Parameter,
-    refusals,
-)
+from hanse.live.http.operation_record import JSON, Location, Operation, Parameter, refusals
+from hanse.live.http.operations import EVENT_RECORDS, OPERATIONS_BY_ROLE, READY
 from hanse.model.constraints import Constraint
 
 _REFERENCE: Final = "#/components/schemas/{name}"

@@ -16,15 +16,23 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from hanse.api.league_records import BallotAnswer, BallotRequest, FileStanding, LeagueFile
-from hanse.live.config.league import LeagueConfig, LeagueError
-from hanse.live.config.league_file import parse
+from hanse.api.league_records import (
+    BallotAnswer,
+    BallotRequest,
+    FileStanding,
+    LeagueFile,
+    Vote,
+    VoteReply,
+    VoteRequest,
+)
+from hanse.league.config import LeagueConfig, LeagueError
+from hanse.league.file import parse
 from hanse.live.http import operations as op
 from hanse.live.http.peer_client import send_request
 from hanse.live.http.revocation_sync import PeerServer, peer_servers
 from hanse.live.membership.fencing import FencedMembers
 from hanse.live.membership.league_file_diff import change_problem
-from hanse.live.membership.paxos import Acceptor, Vote, VoteCount, VoteReply, VoteRequest
+from hanse.live.membership.paxos import Acceptor, VoteCount
 from hanse.security import atomic_files
 from hanse.security.credentials import Credentials
 from hanse.security.home import Home

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from hanse.league.config import UserRange
 from hanse.live.backends.interface import Stream
 from hanse.live.backends.process.backend import ProcessBackend
 from hanse.live.backends.process.factory import private_directories
 from hanse.live.backends.process.sandbox import namespace_problem
-from hanse.live.backends.process.task_users import UserRange
 from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import TaskId, job_id, task_id
 from hanse.model.messages import Outcome

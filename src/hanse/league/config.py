@@ -1,6 +1,6 @@
 """The league as its members know it: their names, their addresses, and the nodes of each cluster.
 
-``live.config.league_file`` reads it.
+``league.file`` reads it.
 """
 
 from typing import Final, TypeVar
@@ -8,7 +8,6 @@ from typing import Final, TypeVar
 import msgspec
 
 from hanse.core.config import BrokerConfig, NodeConfig, RunnerConfig, Timings, WardenConfig
-from hanse.live.backends.process.task_users import UserRange
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.problem import printable_name
 
@@ -21,6 +20,9 @@ LIVE_TIMINGS: Final = Timings(
     suspect_after=6 * SECOND,
 )
 """Timings of the protocol on a real network: people wait for answers, so delays are short."""
+
+UID_MAX: Final = (1 << 31) - 2
+"""The largest id that the supervisor's requests can name."""
 
 
 class LeagueError(Exception):
@@ -37,11 +39,25 @@ class Address(msgspec.Struct, frozen=True):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+class UserRange(msgspec.Struct, frozen=True):
+    """User ids, and group ids of the same numbers, that no account of the machine has."""
+
+    first: int = 2_000_000_000
+    count: int = 100_000_000
+
+    @property
+    def problem(self) -> str:
+        """The reason why it cannot be a range of ids, as a clause; empty: it can."""
+        if not 1_000 <= self.first <= self.first + self.count - 1 <= UID_MAX:
+            return f"user ids for jobs are at least one number between 1000 and {UID_MAX}"
+        return ""
+
+
 class BackendEntry(msgspec.Struct, frozen=True):
     """Backend of a cluster and its settings."""
 
     kind: str = "process"
-    """Name of the kind of backend that runs the cluster's tasks, see ``live.backends.registry``."""
+    """Name of the kind of backend that runs the cluster's tasks, see ``league.backend_kinds``."""
     sandbox: str = "auto"
     """Sandbox around each task: ``none``, ``namespace``, ``bwrap`` or ``auto``; see
     ``live.backends.process.sandbox``."""

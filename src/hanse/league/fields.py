@@ -1,15 +1,14 @@
 """Table of all fields of the league file: type, default, limits, meaning and an example of each.
 
-The parser (``live.config.league_file``) takes its lists of known fields from here, and the reference page of
+The parser (``league.reader``) takes its lists of known fields from here, and the reference page of
 the league file is generated from here (``python -m tools.reference``). The fields of ``timings`` are those of
 the record ``Timings``; the fields of a Slurm backend are beside their own parser.
 """
 
 from typing import Any, Final
 
-from hanse.live.backends.process.task_users import UID_MAX, UserRange
-from hanse.live.backends.registry import BACKENDS
-from hanse.live.config.league import BackendEntry, PolicyConfig
+from hanse.league.backend_kinds import BACKENDS
+from hanse.league.config import UID_MAX, BackendEntry, PolicyConfig, UserRange
 from hanse.model.form_fields import FormField
 from hanse.model.ids import BROKER_NUMBER_MAX
 from hanse.model.resources import CUSTOM_KINDS_MAX

@@ -6,17 +6,14 @@ loaded wherever a league file is read, so its module imports the backend itself 
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
+from hanse.league.config import ClusterEntry
 from hanse.model.field_reader import FieldReader
 from hanse.model.form_fields import FormField
 from hanse.registry import Registry
-
-if TYPE_CHECKING:
-    from hanse.live.backends.interface import Backend
-    from hanse.live.config.league import ClusterEntry
 
 
 def read_no_settings(_: FieldReader) -> None:
@@ -38,8 +35,9 @@ class BackendKind(msgspec.Struct, frozen=True):
 
     name: str
     """Name in the league file."""
-    make: Callable[["ClusterEntry", Path], "Backend"]
-    """Function that makes the backend of one runner, given its cluster and the directory of its member."""
+    make: Callable[[ClusterEntry, Path], Any]
+    """Function that makes the backend of one runner (a ``live.backends.interface.Backend``), given its
+    cluster and the directory of its member."""
     title: str = ""
     """Name of the foreign system, for people; empty: tasks run in no other system."""
     settings: type = type(None)

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hanse.live.config.league import LIVE_TIMINGS, Address, LeagueConfig, LeagueError
-from hanse.live.config.league_file import league_from_data, league_to_data, load, store
+from hanse.league.config import LIVE_TIMINGS, Address, LeagueConfig, LeagueError
+from hanse.league.file import load, store
+from hanse.league.reader import league_from_data
+from hanse.league.writer import league_to_data
 from hanse.model.ids import SECOND
 from hanse.model.resources import Resources
 

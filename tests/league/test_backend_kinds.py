@@ -9,17 +9,18 @@ import pytest
 
 from hanse.cli.commands.up import _node_count_text
 from hanse.cli.isolation_notice import backend_notices
+from hanse.league.backend_kinds import BACKENDS, BackendKind
+from hanse.league.config import LeagueConfig
+from hanse.league.reader import league_from_data
+from hanse.league.writer import league_to_data
 from hanse.live.backends.factory import make_backend
 from hanse.live.backends.null import NullBackend
-from hanse.live.backends.registry import BACKENDS, BackendKind
 from hanse.live.config.home_permissions import _backend_directories
-from hanse.live.config.league import LeagueConfig
-from hanse.live.config.league_file import league_from_data, league_to_data
 from hanse.model.field_reader import FieldReader, read_text
 from hanse.model.form_fields import FormField
 from hanse.model.problem import Problem
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 class RaySettings(msgspec.Struct, frozen=True):
@@ -119,7 +120,9 @@ def test_a_kind_has_the_fields_of_its_settings(name: str) -> None:
     assert tuple(field.name for field in kind.fields) == getattr(kind.settings, "__struct_fields__", ())
 
 
-@pytest.mark.parametrize("name", ["league.py", "league_file.py"])
+@pytest.mark.parametrize(
+    "name", ["config.py", "reader.py", "backend_reader.py", "value_readers.py", "writer.py", "file.py"]
+)
 def test_the_configuration_of_a_league_names_no_foreign_system(name: str) -> None:
-    text = (ROOT / "src/hanse/live/config" / name).read_text(encoding="utf-8").lower()
+    text = (ROOT / "src/hanse/league" / name).read_text(encoding="utf-8").lower()
     assert "slurm" not in text
