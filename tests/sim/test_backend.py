@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from hanse.model.effects import ForgetAttempt, KillAttempt, LaunchAttempt
-from hanse.model.events import BackendReported, Event, TaskExited, TaskStarted
+from hanse.model.events import BackendReported, Event, TasksChanged
 from hanse.model.ids import TaskId
 from hanse.model.messages import Outcome
 from hanse.sim.backend import PlannedEnd, SimulatedAttempt, SimulatedBackend
@@ -48,21 +48,24 @@ class Bench:
         assert isinstance(machine, Hand)
         return machine.heard
 
+    def changes(self) -> list[TasksChanged]:
+        """The starts and ends that the runner heard of."""
+        return [event for event in self.heard() if isinstance(event, TasksChanged)]
+
+    def changes_by_kind(self) -> list[tuple[int, int]]:
+        """How many starts and ends were in each."""
+        return [(len(event.started), len(event.ended)) for event in self.changes()]
+
 
 def test_an_attempt_starts_and_ends_by_itself() -> None:
     bench = Bench((2 * MILLION, Outcome.FAILED, 7))
     bench.backend.launch(launch(5))
     bench.world.run(3 * MILLION)
-    started, exited = bench.heard()[2:]
-    assert isinstance(started, TaskStarted)
-    assert isinstance(exited, TaskExited)
-    assert (exited.end.task, exited.end.attempt, exited.end.outcome, exited.end.exit_code) == (
-        5,
-        1,
-        "failed",
-        7,
-    )
-    assert bench.backend.report().ended == (exited.end,)
+    started, ended = bench.changes()
+    assert started.started == ((5, 1),)
+    (end,) = ended.ended
+    assert (end.task, end.attempt, end.outcome, end.exit_code) == (5, 1, "failed", 7)
+    assert bench.backend.report().ended == (end,)
     bench.backend.forget(ForgetAttempt(TaskId(5), 1))
     assert bench.backend.report().ended == ()
 
@@ -73,7 +76,7 @@ def test_a_runner_never_hears_of_the_end_before_the_start(duration: int) -> None
         bench = Bench((duration, Outcome.SUCCEEDED, 0))
         bench.backend.launch(launch(task))
         bench.world.run(MILLION)
-        assert [type(event) for event in bench.heard()[2:]] == [TaskStarted, TaskExited]
+        assert bench.changes_by_kind() == [(1, 0), (0, 1)]
 
 
 def test_the_watchdog_ends_everything_at_the_local_time_unless_told_later() -> None:
@@ -118,9 +121,7 @@ def test_a_kill_takes_effect_within_its_grace() -> None:
     assert bench.truth.log[-1] == ("launched", 5, 1)
     bench.world.run(2 * MILLION + 10_000)
     assert bench.truth.log[-1] == ("cancelled", 5, 1)
-    last = bench.heard()[-1]
-    assert isinstance(last, TaskExited)
-    assert last.end.exit_code == -15
+    assert [end.exit_code for end in bench.changes()[-1].ended] == [-15]
 
 
 def test_a_task_may_end_by_itself_before_the_kill_does() -> None:
@@ -176,7 +177,7 @@ def test_nothing_is_told_while_the_output_hangs_and_all_of_it_then() -> None:
     assert bench.truth.log == [("launched", 5, 1), ("succeeded", 5, 1)]  # which nobody hears
     assert len(bench.heard()) == 2
     bench.backend.resume_output()
-    assert [type(event) for event in bench.heard()[2:]] == [TaskStarted, TaskExited]
+    assert bench.changes_by_kind() == [(1, 0), (0, 1)]
 
 
 def test_an_attempt_is_not_stopped_while_the_output_hangs_but_its_watchdog_ends_it() -> None:
@@ -194,7 +195,7 @@ def test_an_attempt_is_not_stopped_while_the_output_hangs_but_its_watchdog_ends_
     bench.world.run(6 * MILLION)
     assert len(bench.heard()) == 2
     bench.backend.resume_output()
-    assert [event.end.outcome for event in bench.heard() if isinstance(event, TaskExited)] == ["lost", "lost"]
+    assert [end.outcome for event in bench.changes() for end in event.ended] == ["lost", "lost"]
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -206,15 +207,14 @@ def test_an_order_that_was_held_up_is_carried_out_only_while_it_is_good(late: bo
     bench.backend.extend_watchdog(guard(50 * MILLION))
     bench.backend.resume_output()
     bench.world.run(3 * MILLION)
-    last = bench.heard()[-1]
+    (change,) = bench.changes()
     if late:
         assert bench.truth.log == []
-        assert isinstance(last, TaskExited)
-        assert last.end.outcome is Outcome.UNSTARTED
-        assert bench.backend.report().ended == (last.end,)
+        assert [end.outcome for end in change.ended] == [Outcome.UNSTARTED]
+        assert bench.backend.report().ended == change.ended
     else:
         assert bench.truth.log == [("launched", 5, 1)]
-        assert isinstance(last, TaskStarted)
+        assert change.started == ((5, 1),)
 
 
 @pytest.mark.parametrize("state", ["up", "paused", "down"])

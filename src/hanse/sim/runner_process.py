@@ -4,7 +4,8 @@ from collections.abc import Callable
 from random import Random
 
 from hanse.core.machine import Machine
-from hanse.model.events import BackendReported, CapacityWithheld, TaskExited, TaskStarted
+from hanse.model.events import BackendReported, CapacityWithheld, TasksChanged
+from hanse.model.ids import TaskId
 from hanse.model.messages import AttemptEnd, WithheldCapacity
 from hanse.sim.disk import Durability
 from hanse.sim.event_codes import BACKEND, EXITED, STARTED, WITHHELD
@@ -35,7 +36,7 @@ class RunnerProcess(Process):
         ):
             return
         self._add_to_trace(STARTED, task, attempt)
-        self.handle(TaskStarted(self.local_now(), task, attempt))  # type: ignore[arg-type]
+        self.handle(TasksChanged(self.local_now(), ((TaskId(task), attempt),), ()))
 
     def on_exited(self, notice: tuple[int, AttemptEnd]) -> None:
         """Handle the end of an attempt: incarnation to inform, and the end."""
@@ -45,7 +46,7 @@ class RunnerProcess(Process):
         ):
             return
         self._add_to_trace(EXITED, end.task, end.attempt)
-        self.handle(TaskExited(self.local_now(), end))
+        self.handle(TasksChanged(self.local_now(), (), (end,)))
 
     def on_withheld(self, notice: tuple[int, tuple[WithheldCapacity, ...]]) -> None:
         """Handle a change of what others use of nodes: incarnation to inform, and the amounts."""
