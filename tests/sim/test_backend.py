@@ -30,14 +30,17 @@ class Ledger:
 
 class Bench:
     def __init__(
-        self, fate: PlannedEnd = (2 * MILLION, Outcome.SUCCEEDED, 0), clock: ProcessClock = TRUE_TIME
-    ) -> None:
+        self, fate: PlannedEnd = (2 * MILLION, Outcome.SUCCEEDED, 0), clock: ProcessClock = TRUE_TIME,
+        poll_interval: int = 0,
+    ) -> None:  # fmt: skip
         self.world = VirtualWorld()
         network = SimulatedNetwork(self.world, Random(1))
         self.runner = RunnerProcess("hand", 1, Hand, network, Random(2), clock)
         self.truth = Ledger()
         self.fate = fate
-        self.backend = SimulatedBackend(self.runner, "alpha", self._fate, self.truth, Random(3))
+        self.backend = SimulatedBackend(
+            self.runner, "alpha", self._fate, self.truth, Random(3), poll_interval
+        )
         self.runner.restart()
 
     def _fate(self, _: LaunchAttempt) -> PlannedEnd:
@@ -77,6 +80,51 @@ def test_a_runner_never_hears_of_the_end_before_the_start(duration: int) -> None
         bench.backend.launch(launch(task))
         bench.world.run(MILLION)
         assert bench.changes_by_kind() == [(1, 0), (0, 1)]
+
+
+def test_what_is_told_at_one_time_is_one_event() -> None:
+    bench = Bench((2 * MILLION, Outcome.SUCCEEDED, 0))
+    bench.backend.notice_max = 0
+    for task in (5, 6, 7):
+        bench.backend.launch(launch(task))
+    bench.world.run(3 * MILLION)
+    assert bench.changes_by_kind() == [(3, 0), (0, 3)]
+    assert bench.changes()[0].started == ((5, 1), (6, 1), (7, 1))
+
+
+def test_a_backend_that_polls_tells_all_of_an_interval_at_once() -> None:
+    bench = Bench((1_000, Outcome.SUCCEEDED, 0), poll_interval=100_000)
+    for task in range(1, 9):
+        bench.backend.launch(launch(task))
+        bench.world.run(task * 50_000)
+    bench.world.run(MILLION)
+    assert bench.changes_by_kind() == [(2, 2)] * 4  # each of them starts and ends in one event
+    assert [event.at for event in bench.changes()] == [100_000, 200_000, 300_000, 400_000]
+
+
+def test_a_paused_runner_hears_of_everything_in_one_event() -> None:
+    bench = Bench((10_000, Outcome.SUCCEEDED, 0))
+    bench.backend.launch(launch(5))
+    bench.backend.launch(launch(6))
+    bench.runner.pause()
+    bench.world.run(60_000)
+    bench.runner.resume()
+    bench.world.run(MILLION)
+    assert bench.changes_by_kind() == [(2, 2)]
+
+
+def test_a_crash_forgets_what_was_told_and_not_handled() -> None:
+    bench = Bench((100 * MILLION, Outcome.SUCCEEDED, 0))
+    bench.backend.notice_max = 0
+    bench.backend.launch(launch(5))
+    bench.world.call_at(0, lambda _: bench.runner.crash())  # behind the notice, before its event
+    bench.world.run(0)
+    bench.runner.restart()
+    bench.world.run(MILLION)
+    assert bench.changes() == []
+    report = bench.heard()[-1]
+    assert isinstance(report, BackendReported)
+    assert [task for task, *_ in report.running] == [5]
 
 
 def test_the_watchdog_ends_everything_at_the_local_time_unless_told_later() -> None:
@@ -177,7 +225,8 @@ def test_nothing_is_told_while_the_output_hangs_and_all_of_it_then() -> None:
     assert bench.truth.log == [("launched", 5, 1), ("succeeded", 5, 1)]  # which nobody hears
     assert len(bench.heard()) == 2
     bench.backend.resume_output()
-    assert bench.changes_by_kind() == [(1, 0), (0, 1)]
+    bench.world.run(3 * MILLION)
+    assert bench.changes_by_kind() == [(1, 1)]
 
 
 def test_an_attempt_is_not_stopped_while_the_output_hangs_but_its_watchdog_ends_it() -> None:
@@ -195,6 +244,7 @@ def test_an_attempt_is_not_stopped_while_the_output_hangs_but_its_watchdog_ends_
     bench.world.run(6 * MILLION)
     assert len(bench.heard()) == 2
     bench.backend.resume_output()
+    bench.world.run(6 * MILLION)
     assert [end.outcome for event in bench.changes() for end in event.ended] == ["lost", "lost"]
 
 

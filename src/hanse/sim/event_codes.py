@@ -4,6 +4,6 @@ from typing import Final
 
 from hanse.model.messages import Message
 
-BOOTED, TICK, RECEIVED, SUBMITTED, CANCEL, DRAIN, BACKEND, STARTED, EXITED, WITHHELD, ADVISED = range(11)
+BOOTED, TICK, RECEIVED, SUBMITTED, CANCEL, DRAIN, BACKEND, CHANGED, WITHHELD, ADVISED = range(10)
 BODY_CODES: Final[dict[type, int]] = {body: code for code, body in enumerate(Message.__args__)}
 """Number of each kind of message."""
