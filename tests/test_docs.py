@@ -232,6 +232,13 @@ def test_links_lead_somewhere(path: Path) -> None:
                 assert anchor in anchors(aim), target
 
 
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_blocks_in_lists_stay_in_them(path: Path) -> None:
+    """At a block with fewer blanks than four the site ends a list, and numbers the next one anew."""
+    found = re.findall(r"^ {1,3}```.*", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert not found
+
+
 def anchors(path: Path) -> list[str]:
     """The anchors that a heading gets."""
     heads = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)

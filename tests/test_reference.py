@@ -1,6 +1,7 @@
 """The generated pages are current, and every example in them is accepted by the parser that it is about."""
 
 import re
+import textwrap
 from pathlib import Path
 
 import click
@@ -42,8 +43,10 @@ COMMAND = {"command": "true"}
 
 
 def examples(page: str, kind: str = "yaml") -> list[str]:
+    """The blocks of a page, also those that stand in a list."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    return re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(rf"^( *)```{kind}\n(.*?)^\1```", text, re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(block) for _, block in blocks]
 
 
 def job(data: dict[str, object]) -> JobSpec:
@@ -106,9 +109,11 @@ def test_every_block_of_the_job_page_is_a_job() -> None:
         assert isinstance(parse_job_form(data), JobSpec)
 
 
-def test_the_job_of_the_quickstart_is_one() -> None:
-    (text,) = examples("docs/quickstart.md")
-    assert isinstance(parse_job_form(yaml.safe_load(text)), JobSpec)
+@pytest.mark.parametrize("page", ["docs/quickstart.md", "docs/user/jobs.md"])
+def test_the_job_of_a_guide_is_one(page: str) -> None:
+    (text,) = examples(page)
+    job_file = parse_job_form(yaml.safe_load(text))
+    assert isinstance(job_file, JobSpec), job_file
 
 
 def test_every_condition_of_the_job_page_is_one() -> None:
@@ -186,6 +191,18 @@ def test_every_whole_file_of_the_league_page_is_a_league() -> None:
     assert len(whole) == 2
     for data in whole:
         assert isinstance(league_from_data(data), LeagueConfig)
+
+
+@pytest.mark.parametrize("page", ["setup", "slurm", "operations"])
+def test_every_league_of_the_operator_guide_is_one(page: str) -> None:
+    found = [yaml.safe_load(text) for text in examples(f"docs/operator/{page}.md")]
+    assert found
+    for data in found:
+        data.setdefault("brokers", [{"name": "b1"}])
+        for cluster in data["clusters"]:
+            if cluster.get("backend", {}).get("kind") != "slurm":
+                cluster.setdefault("nodes", [{}])
+        assert isinstance(league_from_data(data), LeagueConfig), league_from_data(data)
 
 
 # --- the command line --------------------------------------------------------------------------------------

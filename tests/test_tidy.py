@@ -26,7 +26,6 @@ LARGE_MODULES: dict[str, int] = {  # longer since names are: to be split by conc
     "src/hanse/live/readmodel/projector.py": 505,
     "src/hanse/live/rpc/message_validators.py": 513,
     "src/hanse/live/telemetry/broker_metrics.py": 503,
-    "src/hanse/sdk/workers/worker.py": 520,
     "tests/live/backends/slurm/test_words.py": 516,
     "tests/live/rpc/test_validation.py": 510,
     "tests/policy/test_kernels.py": 505,
@@ -34,7 +33,6 @@ LARGE_MODULES: dict[str, int] = {  # longer since names are: to be split by conc
 LARGE_FUNCTIONS: dict[str, int] = {
     "src/hanse/live/readmodel/projector.py:Projector.__init__": 51,
     "src/hanse/live/warden_daemon.py:WardenDaemon.start": 53,
-    "src/hanse/sdk/workers/worker.py:connect_to_executor": 51,
     "tests/live/telemetry/test_metrics.py:test_a_warden_shows_what_it_gave_and_how_fast_tasks_start": 53,
     "tests/live/telemetry/test_metrics.py:test_a_brokers_jobs_are_counted_from_arrival_to_end": 53,
     "tests/live/telemetry/test_metrics.py:test_a_brokers_jobs_are_counted_from_arrival_to_end.tale": 51,

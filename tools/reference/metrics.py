@@ -46,7 +46,7 @@ def page() -> str:
         fence("sh", SCRAPE),
         "Every member answers `GET /metrics` in the text format of Prometheus, to the role `viewer` and "
         "above. "
-        "[Running a league](../operator/operations.md#metrics) explains scraping, alerts and the dashboard.",
+        "[Monitoring](../operator/monitoring.md#metrics) explains scraping, alerts and the dashboard.",
         "Labels never hold an id. Amounts of resources are in cores, bytes, GPUs and whole units. "
         "Counters begin "
         "at 0 when a process starts. A histogram has the series `_bucket`, `_sum` and `_count`.",

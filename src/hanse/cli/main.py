@@ -79,7 +79,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "replay", "replay", "Replay a trace under several policies and compare the results."
     ),
     "sweep": CommandEntry(
-        "replay", "sweep_command", "Replay a trace over a grid of loads, policies and brokers."
+        "sweep", "sweep_command", "Replay a trace over a grid of loads, policies and brokers."
     ),
     "policies": CommandEntry("replay", "policies_command", "List the policies that a replay can compare."),
     "train": CommandEntry("learning", "train", "Train a policy."),

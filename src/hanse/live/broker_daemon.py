@@ -165,7 +165,7 @@ class BrokerDaemon(Daemon):
         shell = JournalledShell(
             self.machine, clock, self._perform, journal, self.fail, metrics.on_event_durable, self._digests
         )
-        shell.snapshot_limit = lambda: feeder.applied
+        shell.snapshots.limit = lambda: feeder.applied
         shell.on_early_acceptance = feeder.promise
         shell.on_disk_full = feeder.release_waiters
         feeder.is_journal_full = lambda: shell.disk_full

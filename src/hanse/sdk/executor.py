@@ -27,8 +27,8 @@ from hanse.sdk.shared_store import ExecutorStore
 from hanse.sdk.task_graph import DependentCall, find_futures
 from hanse.sdk.workers.autoscaler import WORKERS_MAX, Autoscaler
 from hanse.sdk.workers.dispatcher import BACKLOG, Dispatcher
+from hanse.sdk.workers.executor_connection import ADDRESS_VARIABLE, PIN_VARIABLE
 from hanse.sdk.workers.provisioner import Provisioner
-from hanse.sdk.workers.worker import ADDRESS_VARIABLE, PIN_VARIABLE
 from hanse.sdk.workers.worker_connection import ConnectionSettings
 from hanse.sdk.workers.worker_pool import RemoteCall
 
