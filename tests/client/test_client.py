@@ -213,9 +213,11 @@ def test_a_warden_is_no_broker(canned: CannedLeague) -> None:
 
 
 def test_a_plan_is_understood(canned: CannedLeague) -> None:
+    from hanse.live.readmodel.job_outlook import GroupOutlook, JobOutlook
     from hanse.live.readmodel.start_estimate import Candidate, Plan, Start
 
-    plan = Plan(False, (Candidate("north", 1, 900, "r", True),), Start(1, 2, None), "u", ("c",))
+    outlook = JobOutlook(2, 1, 0, (GroupOutlook("main", 3, {"north": 2}, 1, 0),), ("s",))
+    plan = Plan(False, (Candidate("north", 1, 900, "r", True),), Start(1, 2, None), "u", ("c",), outlook)
     canned.broker("broker-1", lambda _: Answer(200, msgspec.json.encode(plan)))
     client = client_of(canned)
     assert msgspec.to_builtins(client.plan({})) == msgspec.to_builtins(plan)

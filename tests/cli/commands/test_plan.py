@@ -16,7 +16,19 @@ from tests.client.canned import (
 Captured = pytest.CaptureFixture[str]
 
 
-def plan(starts_now: bool, p50: int | None) -> dict[str, Any]:
+def outlook(
+    starting: int, waiting: int, *sentences: str, groups: tuple[str, ...] = ("main",)
+) -> dict[str, Any]:
+    parts = [
+        {"group": name, "tasks": starting + waiting, "clusters": {}, "waiting": waiting, "blocked": 0}
+        for name in groups
+    ]
+    return {
+        "starting": starting, "waiting": waiting, "blocked": 0, "groups": parts, "sentences": list(sentences)
+    }  # fmt: skip
+
+
+def plan(starts_now: bool, p50: int | None, **more: Any) -> dict[str, Any]:
     chosen = {"cluster": "north", "slots": 2, "score": 900, "reason": "north has room for 2", "chosen": True}
     start = {"p10": p50, "p50": p50, "p90": None if p50 is None else 3 * p50}
     return {
@@ -25,6 +37,8 @@ def plan(starts_now: bool, p50: int | None) -> dict[str, Any]:
         "start": start,
         "unknown": "",
         "caveats": ["Roughly."],
+        "outlook": outlook(int(starts_now), int(not starts_now)),
+        **more,
     }
 
 
@@ -54,6 +68,33 @@ def test_plans(
     assert (door.asked[0].path, door.asked[0].body) == ("/v1/plan", {"command": "ls"})
     assert run(["plan", "--json", str(file)]) == status
     assert json.loads(capsys.readouterr().out) == answer
+
+
+@pytest.mark.parametrize(
+    ("starts_now", "counts", "said"),
+    [
+        (True, (6, 6), ["6 of 12 tasks would start now in north.", "Something can start when it rains."]),
+        (False, (0, 12), ["The first task would wait about 2.0 s", "All 12 tasks would wait."]),
+    ],
+)
+def test_a_plan_of_several_tasks_speaks_of_all(
+    canned: CannedLeague,
+    starts_now: bool,
+    counts: tuple[int, int],
+    said: list[str],
+    tmp_path: Any,
+    capsys: Captured,
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("command: ls\ncount: 12\n")
+    found = outlook(*counts, *said[starts_now ^ 1 :], groups=("fetch", "link"))
+    answer = plan(starts_now, 0 if starts_now else 2_000_000, outlook=found)
+    canned.broker("broker-1", lambda _: Answer(200, answer))
+    assert run(["plan", str(file)]) == (ExitCode.OK if starts_now else ExitCode.FAILED)
+    printed = " ".join(capsys.readouterr().out.split())
+    for sentence in [*said, "Group fetch:"]:
+        assert sentence in printed
+    assert "It would" not in printed
 
 
 @pytest.mark.parametrize("text", ["cpus: x\n", "command: a\n---\ncommand: b\n", None])

@@ -8,6 +8,7 @@ from typing import Final
 
 from hanse.api import league_records, records
 from hanse.api.job_forms import FORMS
+from hanse.api.plan_records import PlanAnswer
 from hanse.api.rows import STATE_NAMES, JobDetail, JobRow
 from hanse.live.http.operation_record import (
     ADMINISTER,
@@ -130,7 +131,7 @@ LIST_JOBS: Final = Operation(
 )  # fmt: skip
 PLAN: Final = Operation(
     name="plan_job", verb="POST", path="/v1/plan", roles=VIEW, body=FORMS.job, cost=10,
-    answer=records.PlanAnswer, doc="Estimate when and where a job would start if it were submitted now.",
+    answer=PlanAnswer, doc="Estimate when and where a job would start if it were submitted now.",
 )  # fmt: skip
 GET_JOB: Final = Operation(
     name="get_job", verb="GET", path="/v1/jobs/{job}", roles=VIEW, answer=JobDetail,

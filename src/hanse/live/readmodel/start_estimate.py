@@ -17,6 +17,7 @@ from hanse.core.broker.job_table import shape_of
 from hanse.live.readmodel.capacity_forecast import NEVER, InitialState, simulate_starts
 from hanse.live.readmodel.cluster_facts import NEVER_FITS as UNFIT
 from hanse.live.readmodel.cluster_facts import ClusterFit, FitStatus, ObservedCluster, assess_fit, join_words
+from hanse.live.readmodel.job_outlook import JobOutlook, forecast_outlook
 from hanse.model.job import JobSpec
 from hanse.model.resources import Resources
 
@@ -79,6 +80,8 @@ class Plan(msgspec.Struct, frozen=True):
     unknown: str
     """Reason why some of ``start`` is unknown, as a sentence; empty if all is known."""
     caveats: tuple[str, ...]
+    outlook: JobOutlook
+    """Fate of all of its tasks, if it were submitted now."""
 
 
 def estimate_start(
@@ -95,15 +98,19 @@ def estimate_start(
     groups = [number for number, group in enumerate(spec.groups) if not group.needs]
     verdicts = [assess_fit(spec, groups[0], cluster) for cluster in facts]
     caveats = _caveats(spec, ahead)
+    initial = InitialState(facts)
+    for queued in ahead:
+        initial.enqueue(queued.spec, queued.group, queued.count, queued.expected)
     if spec.after:
         unknown = "It waits for other jobs first; their ends are not estimated."
         starts: list[tuple[int, int]] = []
+        outlook = forecast_outlook(spec, initial, {})
     else:
-        initial = InitialState(facts)
-        for queued in ahead:
-            initial.enqueue(queued.spec, queued.group, queued.count, queued.expected)
-        for number in groups:
-            initial.enqueue(spec, number, spec.groups[number].count, durations, is_subject=True)
+        positions = {
+            number: initial.enqueue(spec, number, spec.groups[number].count, durations, is_subject=True)
+            for number in groups
+        }
+        outlook = forecast_outlook(spec, initial, positions)
         tasks = [(task.cluster, task.node, task.size, task.elapsed, task.expected) for task in running]
         starts = simulate_starts(initial, tasks, seed, draws)
         unknown = _unknown_reason(starts, running, ahead, verdicts)
@@ -119,7 +126,7 @@ def estimate_start(
     )  # fmt: skip
     start = Start(*(_quantile(sorted(when for when, _ in starts), percent) for percent in QUANTILES))
     now = bool(starts) and all(when == 0 for when, _ in starts)
-    return Plan(now, candidates, start, unknown, caveats)
+    return Plan(now, candidates, start, unknown, caveats, outlook)
 
 
 def _quantile(times: list[int], percent: int) -> int | None:
