@@ -89,7 +89,7 @@ class JobSettled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="jo
 
 
 class LaunchAttempt(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="launch"):
-    """Start an attempt on the backend; its exit comes back as ``TaskExited``."""
+    """Start an attempt on the backend; its start and its end come back as ``TasksChanged``."""
 
     task: TaskId
     attempt: int

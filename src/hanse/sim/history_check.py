@@ -57,7 +57,7 @@ _QUEUED: Final = bytes.maketrans(bytes((BLOCKED,)), bytes((WAITING,)))
 """The history says at once that a group is queued; the broker queues it in slices."""
 
 _ENDS: Final = bytes(state if state >= SUCCEEDED else 0 for state in range(256))
-"""What a standby knows of a task: its end."""
+"""State -> the part of it that a standby knows: the end."""
 
 
 class FoldedJob(msgspec.Struct, gc=False):
