@@ -19,6 +19,7 @@ import subprocess
 from pathlib import Path
 from typing import Final, Literal, cast
 
+from hanse.live.backends.process.launcher_protocol import SANDBOX_REPORT
 from hanse.live.supervisor import SupervisorMissingError, supervisor_program
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ REASON_LENGTH_MAX: Final = 120
 """Characters of bubblewrap's error message that are passed on."""
 TMP_BYTES_MAX: Final = 512 << 20
 """Size of the sandbox's ``/tmp``; its content counts as the task's memory."""
+_REPORT_OPTION: Final = b"--json-status-fd"
 _ROOTS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SETTINGS: Final = (
     "/etc/alternatives",
@@ -89,7 +91,7 @@ def namespace_command(hidden: tuple[Path, ...]) -> tuple[bytes, ...]:
 def namespace_problem() -> str | None:
     """Return the reason why no namespace can be made here, as a clause; None: it can. Tries it out."""
     try:
-        words = [*namespace_command(()), b"--", b"true"]
+        words = [*namespace_command(()), _REPORT_OPTION, b"1", b"--", b"true"]  # 1: the captured output
         probe = subprocess.run(  # noqa: S603  bubblewrap
             words, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_SECONDS_MAX, check=False
         )
@@ -166,6 +168,7 @@ def wrap_command(
     sandbox: tuple[bytes, ...], home: bytes, workdir: bytes, argv: tuple[bytes, ...]
 ) -> tuple[bytes, ...]:
     """Return the whole command: ``home`` (empty: none) is writable inside, ``workdir`` is the start
-    directory."""
+    directory. bubblewrap reports to the supervisor whether the program began."""
     binding = (b"--bind", home, home) if home else ()
-    return (*sandbox, *binding, b"--chdir", workdir, b"--", *argv)
+    report = (_REPORT_OPTION, b"%d" % SANDBOX_REPORT)
+    return (*sandbox, *report, *binding, b"--chdir", workdir, b"--", *argv)
