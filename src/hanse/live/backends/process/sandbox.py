@@ -33,6 +33,8 @@ REASON_LENGTH_MAX: Final = 120
 TMP_BYTES_MAX: Final = 512 << 20
 """Size of the sandbox's ``/tmp``; its content counts as the task's memory."""
 _REPORT_OPTION: Final = b"--json-status-fd"
+_LOADER_VARIABLES: Final = (b"LD_", b"GLIBC_TUNABLES=")
+"""Beginnings of variables by which the loader runs other code in any program, bubblewrap too."""
 _ROOTS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SETTINGS: Final = (
     "/etc/alternatives",
@@ -172,3 +174,17 @@ def wrap_command(
     binding = (b"--bind", home, home) if home else ()
     report = (_REPORT_OPTION, b"%d" % SANDBOX_REPORT)
     return (*sandbox, *report, *binding, b"--chdir", workdir, b"--", *argv)
+
+
+def split_environment(env: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+    """Return the options that set a task's variables for the loader inside, and its other variables.
+
+    bubblewrap itself starts outside the sandbox, with the task's environment: with these variables there, it
+    would run code of the task.
+    """
+    options: list[bytes] = []
+    for variable in env:
+        if variable.startswith(_LOADER_VARIABLES):
+            name, _, value = variable.partition(b"=")
+            options += [b"--setenv", name, value]
+    return tuple(options), tuple(each for each in env if not each.startswith(_LOADER_VARIABLES))
