@@ -103,7 +103,7 @@ class SeedRun:
         )
         self.workload = draw_workload(child_rng(), options.workload, brokers, options.wardens)
         self.oracle = Oracle(self.world, self.workload, wardens, options.lost_max)
-        self.league.add_backends(self.workload.planned_end, self.oracle)
+        self.league.add_backends(self.workload.planned_end, self.oracle, options.poll_interval)
         for broker in self.league.brokers.values():
             broker.set_performers(
                 {

@@ -135,14 +135,17 @@ class SimulatedLeague:
         return [self.wardens[name], *(self.runners[runner] for runner in runners_of(config))]
 
     def add_backends(
-        self, planned_end: Callable[[LaunchAttempt], PlannedEnd], observer: AttemptObserver
+        self,
+        planned_end: Callable[[LaunchAttempt], PlannedEnd],
+        observer: AttemptObserver,
+        poll_interval: int = 0,
     ) -> None:
         """Give every runner its backend."""
         for cluster in self.design.wardens:
             for name in runners_of(cluster):
                 rng = Random(self._rng.getrandbits(64))
                 self.backends[name] = SimulatedBackend(
-                    self.runners[name], cluster.name, planned_end, observer, rng
+                    self.runners[name], cluster.name, planned_end, observer, rng, poll_interval
                 )
 
     def start(self) -> None:
