@@ -8,6 +8,7 @@ import click
 import msgspec
 import pytest
 import yaml
+from tools.reference import states
 from tools.reference.http import request_body
 from tools.reference.league_file import SECTIONS, timing_fields
 from tools.reference.pages import PAGES, outdated
@@ -72,6 +73,23 @@ JOB_FILE = (*TABLE.job, *TABLE.group, *TABLE.program, *CLUSTERS_FIELDS, *AFFINIT
 
 def test_every_generated_page_is_current() -> None:
     assert not outdated(), "run 'python -m tools.reference'"
+
+
+@pytest.mark.parametrize(
+    ("table", "page"),
+    [
+        ("TRANSITIONS", "docs/architecture/task-states.md"),
+        ("ATTEMPT_TRANSITIONS", "docs/architecture/attempt-states.md"),
+        ("ALLOWED_MESSAGES", "docs/architecture/message-roles.md"),
+    ],
+)
+def test_a_diagram_of_another_table_is_outdated(
+    table: str, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = dict(getattr(states, table))
+    changed.pop(next(iter(changed)))
+    monkeypatch.setattr(states, table, changed)
+    assert outdated() == [page]
 
 
 def test_every_generated_page_says_so() -> None:

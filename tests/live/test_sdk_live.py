@@ -83,7 +83,7 @@ def test_an_exception_comes_back_with_the_traceback_of_the_hand(pool: hanse.Exec
         future.result(SECONDS_MAX)
     assert isinstance(caught.value.__cause__, hanse.RemoteTracebackError)
     assert "in fails" in str(caught.value.__cause__)
-    assert "worker.py" not in str(caught.value.__cause__)
+    assert "hanse/sdk/workers" not in str(caught.value.__cause__)
 
 
 def test_what_cannot_be_pickled_is_told(pool: hanse.Executor) -> None:
@@ -92,6 +92,21 @@ def test_what_cannot_be_pickled_is_told(pool: hanse.Executor) -> None:
             pool.submit(function, *args).result(SECONDS_MAX)
     with pytest.raises(hanse.SdkError, match="OddError: odd"):
         pool.submit(sdk_calls.raises_odd).result(SECONDS_MAX)
+
+
+@pytest.mark.parametrize("chunksize", [0, 1, 2])
+def test_map_fails_where_what_cannot_be_pickled_is_taken(pool: hanse.Executor, chunksize: int) -> None:
+    """As ``concurrent.futures.ProcessPoolExecutor`` does: the call fails, and not the call of ``map``."""
+    rows = [-1, -2, threading.Lock(), -4]
+    results = pool.map(abs, rows, chunksize=chunksize)
+    assert [next(results), next(results)] == [1, 2]
+    with pytest.raises(hanse.SerializationError, match="the arguments cannot be pickled"):
+        next(results)
+    lock = threading.Lock()
+    unsent = pool.map(lambda n: (n, lock), range(4), chunksize=chunksize)
+    with pytest.raises(hanse.SerializationError, match="cannot be pickled"):
+        next(unsent)
+    assert list(pool.map(abs, range(-4, 0), chunksize=chunksize)) == [4, 3, 2, 1]
 
 
 def test_exits_end_the_call_and_not_the_hand(pool: hanse.Executor) -> None:

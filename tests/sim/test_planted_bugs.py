@@ -28,6 +28,11 @@ claims at the retired are waited for       they are never answered              
 a broker retires with its jobs             they never end, or a client hears nothing               0 to 419
 lost tasks start again                     one that must not run twice does                        1 to 4
 what was taken back starts again           the same: it had begun, and that was not told yet       35 to 209
+groups that are queued are not told        readers believe that they are blocked                   0 to 3
+refusals are not told                      readers believe that the tasks are placed               1 to 3
+what wardens have is not told              readers of a taken job know no attempts                 5 to 8
+starts of the past are told                readers see a task run that waits                       27 to 49
+outdated copies are not told               readers keep them                                       0 to 6
 =========================================  ======================================================  ========
 """
 
@@ -37,6 +42,7 @@ from typing import NamedTuple
 import pytest
 
 from hanse.sim.chaos import SeedResult, run_seed
+from hanse.sim.history_check import PROMISE as HISTORY
 from hanse.sim.league import LeagueFactories
 from hanse.sim.shipped_league import shipped_factories
 from tests.sim.planted_bugs.failover import (
@@ -46,6 +52,13 @@ from tests.sim.planted_bugs.failover import (
     past_not_compared,
     points_back,
     received_not_compared,
+)
+from tests.sim.planted_bugs.history import (
+    drops_untold,
+    old_starts_told,
+    refusals_untold,
+    resumed_untold,
+    unblocked_untold,
 )
 from tests.sim.planted_bugs.membership import (
     claims_at_the_retired,
@@ -126,6 +139,11 @@ PLANTED = {
     ),
     "lost tasks start again": Planted(lost_start_again, (ONCE,), (1, 2, 4)),
     "what was taken back starts again": Planted(taken_back_start_again, (ONCE,), (35, 134, 209)),
+    "groups that are queued are not told": Planted(unblocked_untold, (HISTORY,), (0, 2, 3)),
+    "refusals are not told": Planted(refusals_untold, (HISTORY,), (1, 2, 3)),
+    "what wardens have is not told": Planted(resumed_untold, (HISTORY,), (5, 7, 8)),
+    "starts of the past are told": Planted(old_starts_told, (HISTORY,), (27, 29, 49)),
+    "outdated copies are not told": Planted(drops_untold, (HISTORY,), (0, 5, 6)),
 }
 
 

@@ -54,6 +54,7 @@ from hanse.model.effects import (
     TasksSettled,
 )
 from hanse.model.events import AdviceReceived, Booted, MessageReceived
+from hanse.model.history import HISTORY_EFFECTS
 from hanse.model.messages import Envelope
 from hanse.registry import SIZERS
 from hanse.security.home import Home
@@ -61,6 +62,8 @@ from hanse.security.identity import Identity, Role
 
 READ_MODEL_FILE: Final = "reads.sqlite"
 SEED_BITS: Final = 62
+_FOR_READERS: Final = frozenset((RecordDecision, TaskSettled, TasksSettled, JobSettled)) | HISTORY_EFFECTS
+"""Effects that the shell does not perform: the feeder of the read model and the metrics get them."""
 log = logging.getLogger(__name__)
 
 
@@ -236,6 +239,4 @@ class BrokerDaemon(Daemon):
             if self._policy is not None:
                 self._policy.ask(effect)  # type: ignore[arg-type]  # the type is the test
         else:
-            assert kind in (RecordDecision, TaskSettled, TasksSettled, JobSettled), (
-                f"a broker has no effect {effect}"
-            )
+            assert kind in _FOR_READERS, f"a broker has no effect {effect}"

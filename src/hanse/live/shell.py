@@ -26,8 +26,9 @@ from hanse.live.clock import Clock
 from hanse.live.journal.errors import JournalFull
 from hanse.live.journal.journal import Journal
 from hanse.live.snapshots import Snapshots
-from hanse.model.effects import Effect, JobAccepted, WakeAt
+from hanse.model.effects import Effect, JobAccepted, WakeAt, orders_of
 from hanse.model.events import Event, JobSubmitted, MessageReceived, Tick
+from hanse.model.history import HISTORY_EFFECTS
 
 UNCOMMITTED_MAX: Final = 50_000
 """Events whose write has not returned. Above half of it the shell turns new requests away; at the whole it
@@ -193,7 +194,7 @@ class JournalledShell(Shell):
         for effect in effects:
             if type(effect) is WakeAt:
                 self._wake_at(effect.at)  # at once: it is local, and a tick is an event of its own
-            else:
+            elif type(effect) not in HISTORY_EFFECTS:
                 silent = False
         if not self._committing:
             # After the other events of this turn of the loop, so that they share the write. An event without
@@ -303,7 +304,7 @@ class JournalledShell(Shell):
             committed.append(uncommitted.popleft())
             position, event, effects = committed[-1]
             if self._digests is not None:
-                self._digests.write(b"%d %08x\n" % (position, zlib.crc32(_encode(effects))))
+                self._digests.write(b"%d %08x\n" % (position, zlib.crc32(_encode(orders_of(effects)))))
             if type(event) is JobSubmitted:
                 del self._submissions[event.request]
             for effect in effects:

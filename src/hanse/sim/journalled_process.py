@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from hanse.core.machine import Machine
 from hanse.model.advice import Advice
-from hanse.model.effects import Effect, TaskSettled, TasksSettled
+from hanse.model.effects import Effect, TaskSettled, TasksSettled, orders_of
 from hanse.model.events import (
     AdviceReceived,
     Booted,
@@ -242,16 +242,16 @@ class JournalledProcess(Process):
             kept = self.rng.randint(0, len(self.uncommitted)) if self._commit_max else None
             self.crash(kept)
             return
-        effects = [effect for effects in self.uncommitted for effect in effects]
+        effects = [effect for effects in self.uncommitted for effect in orders_of(effects)]
         self.perform(effects[: self.rng.randint(0, len(effects))])
         self.crash()
 
     # --- journal --------------------------------------------------------------------------------------------
 
     def _delay_effects(self, effects: list[Effect]) -> None:
-        """Delay effects until the next write; an event without effects starts no write."""
+        """Delay effects until the next write; an event without effects to perform starts no write."""
         self.uncommitted.append(effects)
-        if effects and not self._is_committing:
+        if not self._is_committing and orders_of(effects):
             self._is_committing = True
             least = self._durability.commit_min
             latency = least + int((self._commit_max - least) * self.rng.random())

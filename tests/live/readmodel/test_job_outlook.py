@@ -4,7 +4,7 @@ import pytest
 
 from hanse.live.readmodel.cluster_facts import ObservedCluster
 from hanse.live.readmodel.job_outlook import GROUPS_SHOWN_MAX, JobOutlook
-from hanse.live.readmodel.start_estimate import QueuedTaskFacts
+from hanse.live.readmodel.start_estimate import GROUPS_PLACED_MAX, QueuedTaskFacts
 from hanse.model.ids import job_id
 from hanse.model.job import Affinity, JobSpec, TaskGroup
 from tests.live.readmodel.test_start_estimate import asks, cluster, cpus, plan, runs
@@ -109,3 +109,10 @@ def test_groups_beyond_a_bound_are_counted(groups: int) -> None:
 def test_a_huge_array_is_bounded_by_the_room() -> None:
     found = outlook(asks(1_000_000), cluster("north", *[4] * 100))
     assert (found.starting, found.waiting) == (400, 999_600)
+
+
+def test_groups_beyond_what_is_placed_are_counted_as_waiting() -> None:
+    spec = JobSpec(tuple(TaskGroup(f"g{number}", 1, cpus(1)) for number in range(GROUPS_PLACED_MAX + 5)))
+    found = plan(spec, cluster("north", *[4] * 100))
+    assert (found.outlook.starting, found.outlook.waiting) == (GROUPS_PLACED_MAX, 5)
+    assert f"Only {GROUPS_PLACED_MAX} of its groups are placed" in found.caveats[0]

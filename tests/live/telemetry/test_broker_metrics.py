@@ -30,6 +30,7 @@ from hanse.model.effects import (
     TaskSettled,
 )
 from hanse.model.events import Event, JobSubmitted, MessageReceived, Tick
+from hanse.model.history import JobAdded
 from hanse.model.ids import JobId, job_id, task_id
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.messages import (
@@ -88,7 +89,10 @@ class Story:
     def submit(self, serial: int, tenant: str = "physics") -> JobId:
         job = job_id(1, serial)
         spec = JobSpec((TaskGroup(count=2),), tenant=tenant)
-        self.tell(JobSubmitted(self.now - 5_000_000, "me", serial, spec), JobAccepted("me", serial, job))
+        added = JobAdded(job, spec, "b1#1", self.now - 5_000_000)
+        self.tell(
+            JobSubmitted(self.now - 5_000_000, "me", serial, spec), added, JobAccepted("me", serial, job)
+        )
         return job
 
     def decide(self, job: JobId, answered: DecisionKind) -> None:

@@ -18,6 +18,7 @@ from hanse.model.messages import AttemptEnd, Claim, Delta, Envelope, Message, Ou
 from hanse.model.resources import Vector
 from hanse.policy.node_columns import NodeColumns
 from hanse.sim.league import LeagueFactories
+from tests.sim.planted_bugs.history import with_unchecked_history
 
 DENIALS_MAX = 5
 
@@ -86,7 +87,7 @@ def gives_up(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFac
         right(self, task, attempt, reason)
 
     patch.setattr(JobLifecycle, "on_attempt_refused", refused)
-    return factories
+    return with_unchecked_history(factories)
 
 
 def news_overwrites_pending(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
@@ -123,7 +124,7 @@ def late_refusal(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> Leagu
         right(self, task, attempt, reason)
 
     patch.setattr(JobLifecycle, "on_attempt_refused", refused)
-    return factories
+    return with_unchecked_history(factories)
 
 
 def lost_start_again(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:

@@ -26,6 +26,7 @@ from hanse.live.journal.reading import read_history
 from hanse.live.journal.recovery import require_journal
 from hanse.live.journal.repair import RepairReport, repair, verify
 from hanse.live.recovery import JOURNAL_DIRECTORY, LOST_RECORDS_FILE, decode_event
+from hanse.model.effects import orders_of
 from hanse.security import atomic_files
 from hanse.security.home import Home
 
@@ -185,7 +186,7 @@ def _replay_journal(home: Path, member: str) -> JournalReplay:
         if expected is None:
             continue
         replay.compared += 1
-        digest = zlib.crc32(msgspec.msgpack.encode(effects))
+        digest = zlib.crc32(msgspec.msgpack.encode(orders_of(effects)))
         if digest != expected:
             replay.difference = ReplayDifference(position, f"{expected:08x}", f"{digest:08x}")
             return replay

@@ -128,7 +128,10 @@ class InitialState:
 class ForecastRun:
     """One simulated course of events, from a copy of an initial state or of another run."""
 
-    def __init__(self, initial: InitialState, rng: Random, before: "ForecastRun | None" = None) -> None:
+    def __init__(
+        self, initial: InitialState, rng: Random | None = None, before: "ForecastRun | None" = None
+    ) -> None:
+        """Copy the state. ``rng``: for the ends of tasks; None: no time will pass in this run."""
         self.initial = initial
         self.rng = rng
         source = initial.queue if before is None else before.queue
@@ -243,6 +246,7 @@ class ForecastRun:
     ) -> None:
         """Draw the end of a task that starts now; a task without known run times never ends."""
         if expected:
+            assert self.rng is not None
             self._end_count += 1
             heappush(self.ends, (now + self.rng.choice(expected), self._end_count, task_class, node))
 
@@ -276,36 +280,20 @@ class ForecastRun:
         return NEVER, -1
 
 
-def place_now(
-    initial: InitialState,
-) -> tuple[dict[int, list[tuple[int, int]]], tuple[ObservedCluster, ...]]:
-    """Place the waiting tasks that fit now, in order of the queue.
-
-    Return the cluster and number of the tasks started, by position in the queue; and the clusters with the
-    room that is left.
-    """
-    run = ForecastRun(initial, Random(0))  # nothing is drawn before time passes
-    started: dict[int, list[tuple[int, int]]] = {}
-    for entry, cluster, count in run.serve_queue():
-        started.setdefault(entry.position, []).append((cluster, count))
-    return started, run.remaining_clusters()
-
-
 def simulate_starts(
-    initial: InitialState, running: list[RunningTaskTuple], seed: int, draws: int
+    present: ForecastRun, running: list[RunningTaskTuple], seed: int, draws: int
 ) -> list[tuple[int, int]]:
-    """Return start time and cluster of the subject in each of ``draws`` runs; ``NEVER`` and -1: no start."""
+    """Return start time and cluster of the subject in each of ``draws`` runs; ``NEVER`` and -1: no start.
+
+    ``present``: a run that has served its queue and in which no task of the subject starts now.
+    """
     rng = Random(seed)
-    base_run = ForecastRun(initial, rng)
-    for entry, cluster, _ in base_run.serve_queue():
-        if entry.is_subject:
-            return [(0, cluster)] * draws
-    ends = RunningTaskEnds(initial, running)
+    ends = RunningTaskEnds(present.initial, running)
     columns = np.random.default_rng(seed)
     starts = []
     for _ in range(draws):
-        trial = ForecastRun(initial, rng, base_run)
-        trial.schedule_ends(base_run.started)
+        trial = ForecastRun(present.initial, rng, present)
+        trial.schedule_ends(present.started)
         starts.append(trial.run(ends, *ends.draw(columns)))
     return starts
 

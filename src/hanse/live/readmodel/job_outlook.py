@@ -1,15 +1,13 @@
 """Outlook of all tasks of a job that is not yet submitted: how many would start now and where, how many would
 wait and for what.
 
-Room is given to the waiting tasks ahead of the job first, then to the job's groups in their order, as the
-broker would. Pure: the same input gives the same answer.
+Pure: the same input gives the same answer.
 """
 
 from typing import Final
 
 import msgspec
 
-from hanse.live.readmodel.capacity_forecast import InitialState, place_now
 from hanse.live.readmodel.cluster_facts import FitStatus, ObservedCluster, assess_fit, join_words
 from hanse.live.readmodel.task_phrases import tasks_text, waiting_clause, with_total
 from hanse.model.ids import job_text
@@ -44,17 +42,19 @@ class JobOutlook(msgspec.Struct, frozen=True):
     sentences: tuple[str, ...]
 
 
-def forecast_outlook(spec: JobSpec, initial: InitialState, positions: dict[int, int]) -> JobOutlook:
-    """Return the outlook of a job whose groups are at the end of the queue of ``initial``.
+def forecast_outlook(
+    spec: JobSpec, started: dict[int, dict[str, int]], clusters: tuple[ObservedCluster, ...], ahead: int
+) -> JobOutlook:
+    """Return the outlook of a job.
 
-    ``positions``: position in the queue of each group that would not be blocked.
+    ``started``: by group, the tasks that would start now in each cluster. ``clusters``: with the room that
+    is then left. ``ahead``: waiting tasks of other jobs that have their room first.
     """
-    started, clusters = place_now(initial)
     outlooks = []
     for number, group in enumerate(spec.groups):
-        places = {initial.facts[at].name: count for at, count in started.get(positions.get(number, -1), ())}
+        places = started.get(number, {})
         left = group.count - sum(places.values())
-        is_blocked = number not in positions
+        is_blocked = bool(spec.after or group.needs)
         outlooks.append(
             GroupOutlook(
                 group.name, group.count, places, 0 if is_blocked else left, left if is_blocked else 0
@@ -65,7 +65,6 @@ def forecast_outlook(spec: JobSpec, initial: InitialState, positions: dict[int, 
         sentences += _group_sentences(spec, number, outlook, clusters)
     if len(outlooks) > GROUPS_SHOWN_MAX:
         sentences.append(_others_sentence(outlooks[GROUPS_SHOWN_MAX:]))
-    ahead = sum(entry.count for queue in initial.queue.values() for entry in queue if not entry.is_subject)
     if ahead and any(outlook.waiting for outlook in outlooks):
         sentences.append(
             f"{tasks_text(ahead)} of other jobs {'waits' if ahead == 1 else 'wait'} ahead of it."

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from hanse.core.broker.job_table import shape_of
-from hanse.live.readmodel.capacity_forecast import NEVER, InitialState, simulate_starts
+from hanse.live.readmodel.capacity_forecast import NEVER, ForecastRun, InitialState, simulate_starts
 from hanse.live.readmodel.cluster_facts import NEVER_FITS as UNFIT
 from hanse.live.readmodel.cluster_facts import ClusterFit, FitStatus, ObservedCluster, assess_fit, join_words
 from hanse.live.readmodel.job_outlook import JobOutlook, forecast_outlook
@@ -24,6 +24,8 @@ from hanse.model.resources import Resources
 DRAWS: Final = 200
 """Number of draws of one estimate."""
 QUANTILES: Final = (10, 50, 90)
+GROUPS_PLACED_MAX: Final = 100
+"""Groups of a job that are placed: each costs a look at every node. A caveat says if there are more."""
 CLOSED: Final = (FitStatus.UNREACHABLE, FitStatus.DRAINING)
 """Fits of clusters whose return cannot be predicted: an operator opens them, or they answer again."""
 
@@ -98,21 +100,30 @@ def estimate_start(
     groups = [number for number, group in enumerate(spec.groups) if not group.needs]
     verdicts = [assess_fit(spec, groups[0], cluster) for cluster in facts]
     caveats = _caveats(spec, ahead)
-    initial = InitialState(facts)
-    for queued in ahead:
-        initial.enqueue(queued.spec, queued.group, queued.count, queued.expected)
     if spec.after:
         unknown = "It waits for other jobs first; their ends are not estimated."
         starts: list[tuple[int, int]] = []
-        outlook = forecast_outlook(spec, initial, {})
+        outlook = forecast_outlook(spec, {}, (), 0)
     else:
+        initial = InitialState(facts)
+        for queued in ahead:
+            initial.enqueue(queued.spec, queued.group, queued.count, queued.expected)
         positions = {
-            number: initial.enqueue(spec, number, spec.groups[number].count, durations, is_subject=True)
-            for number in groups
+            initial.enqueue(spec, number, spec.groups[number].count, durations, is_subject=True): number
+            for number in groups[:GROUPS_PLACED_MAX]
         }
-        outlook = forecast_outlook(spec, initial, positions)
-        tasks = [(task.cluster, task.node, task.size, task.elapsed, task.expected) for task in running]
-        starts = simulate_starts(initial, tasks, seed, draws)
+        present = ForecastRun(initial)
+        started: dict[int, dict[str, int]] = {}
+        starts = []
+        for entry, at, count in present.serve_queue():
+            if entry.is_subject:
+                started.setdefault(positions[entry.position], {})[facts[at].name] = count
+                starts = starts or [(0, at)] * draws
+        left, waiting_ahead = present.remaining_clusters(), sum(queued.count for queued in ahead)
+        outlook = forecast_outlook(spec, started, left, waiting_ahead)
+        if not starts:
+            tasks = [(task.cluster, task.node, task.size, task.elapsed, task.expected) for task in running]
+            starts = simulate_starts(present, tasks, seed, draws)
         unknown = _unknown_reason(starts, running, ahead, verdicts)
     scores = [sum(place == at for _, place in starts) for at in range(len(facts))]
     total = max(1, len(starts))
@@ -171,6 +182,10 @@ def _caveats(spec: JobSpec, ahead: list[QueuedTaskFacts]) -> tuple[str, ...]:
         caveats.append("The limit of one of its tasks per cluster is not considered.")
     if any(part.ask_max is not None for part in spec.groups):
         caveats.append("It is elastic; the estimate uses its smallest size.")
+    if sum(not group.needs for group in spec.groups) > GROUPS_PLACED_MAX:
+        caveats.append(
+            f"Only {GROUPS_PLACED_MAX} of its groups are placed; the others are counted as waiting."
+        )
     if spec.priority > 0:
         caveats.append("Work that it might preempt is not counted as free.")
     if any(queued.spec.gang for queued in ahead):

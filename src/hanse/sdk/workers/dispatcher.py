@@ -37,7 +37,6 @@ from hanse.sdk.workers.worker_protocol import (
 
 SHUTDOWN_SECONDS_MAX: Final = 10.0
 """Seconds that workers may take to end with their executor; then the league ends them."""
-BACKLOG: Final = 1_024
 ASK_POLL_SECONDS: Final = 1.0
 """Interval at which a thread that waits for an answer checks whether this thread has ended."""
 

@@ -1,4 +1,4 @@
-"""What really happened to every task and job, and what follows from it."""
+"""Real course of every task and job, and its consequences."""
 
 from collections.abc import Sequence
 

@@ -4,6 +4,7 @@ from typing import Final
 
 from hanse.model.effects import Effect, ExtendWatchdog, SendMessage, WakeAt
 from hanse.model.events import BackendReported, Booted, Event, MessageReceived, Tick
+from hanse.model.history import HistoryEffect
 from hanse.model.messages import (
     Ack,
     Envelope,
@@ -50,7 +51,7 @@ class ScriptLog(Story):
 
     def on_effect(self, now: int, who: str, command: Effect) -> None:
         """Print an effect that was performed."""
-        if isinstance(command, WakeAt | ExtendWatchdog):
+        if isinstance(command, WakeAt | ExtendWatchdog | HistoryEffect):
             return
         if not (isinstance(command, SendMessage) and isinstance(command.envelope.body, BACKGROUND_MESSAGES)):
             self._add_line(now, who, f"=> {effect_text(command)}")

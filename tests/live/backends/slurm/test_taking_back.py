@@ -15,7 +15,7 @@ from hanse.live.backends.slurm.attempt_store import (
     SlurmAttempt,
     SubmitPhase,
 )
-from hanse.live.backends.slurm.attempt_tracker import AttemptTracker
+from hanse.live.backends.slurm.attempt_tracker import SlurmAttemptTracker
 from hanse.live.backends.slurm.capacity import NODE_ATTRIBUTE, SlurmCapacity
 from hanse.live.backends.slurm.driver import SlurmJob, SlurmNode, SlurmPartition, SlurmSubmission
 from hanse.live.backends.slurm.fs_thread import FsThread
@@ -60,7 +60,7 @@ class Kept:
         store.make_directories()
         self.clerk = FsThread()
         self.heard = Heard()
-        self.keeper = AttemptTracker(self.shared, store, self.clerk, lambda: None, lambda _key: None)
+        self.keeper = SlurmAttemptTracker(self.shared, store, self.clerk, lambda: None, lambda _key: None)
         self.keeper.listener = self.heard
         self.attempt = SlurmAttempt(launch(b""), NO_PROGRAM, 0)
         self.keeper.attempts[self.attempt.key] = self.attempt

@@ -281,6 +281,8 @@ class ShardReplication:
     def admit_job(self, record: JobRecord) -> None:
         """Acknowledge a job that is safe, and let it run."""
         record.admitted = True
+        if not record.cancelled:  # else it is known since then
+            self.context.history.add_job(record)
         if record.client:
             self.context.effects.append(JobAccepted(record.client, record.request, record.id))
         if record.cancelled:

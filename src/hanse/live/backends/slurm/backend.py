@@ -28,7 +28,7 @@ from hanse.live.backends.process.launch_requests import LaunchRefusal, TaskUser
 from hanse.live.backends.process.output_files import KeptOutputs
 from hanse.live.backends.process.output_reader import OutputReader
 from hanse.live.backends.slurm.attempt_store import NO_PROGRAM, AttemptStore, EndReason, SlurmAttempt
-from hanse.live.backends.slurm.attempt_tracker import AttemptTracker, now
+from hanse.live.backends.slurm.attempt_tracker import SlurmAttemptTracker, now
 from hanse.live.backends.slurm.batch_script import BatchScriptWriter
 from hanse.live.backends.slurm.capacity import SlurmCapacity, wait_for_nodes
 from hanse.live.backends.slurm.driver import SlurmDriver, SlurmJob, SlurmRefusedError, SlurmUnavailableError
@@ -102,7 +102,7 @@ class SlurmBackend:
         self._output_reader = OutputReader(self._shared.output, ThreadedFiles(OUTPUT_THREADS_MAX, "outputs"))
         self._kept_outputs = KeptOutputs(self.kept_bytes_max, self.kept_count_max)
         self._follow_counts: dict[AttemptId, int] = {}
-        self._tracker = AttemptTracker(
+        self._tracker = SlurmAttemptTracker(
             self._shared, self._store, self._fs_thread, self._poll_soon, self._output_reader.wake_followers
         )
         self._submitter = JobSubmitter(
