@@ -56,7 +56,7 @@ class Bench:
         return [event for event in self.heard() if isinstance(event, TasksChanged)]
 
     def changes_by_kind(self) -> list[tuple[int, int]]:
-        """How many starts and ends were in each."""
+        """Numbers of starts and ends in each."""
         return [(len(event.started), len(event.ended)) for event in self.changes()]
 
 
