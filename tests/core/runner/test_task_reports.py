@@ -1,4 +1,4 @@
-"""Reports of a runner on the starts and ends that its backend tells at once."""
+"""Reports of a runner about the starts and ends that its backend tells at once."""
 
 from hanse.model.effects import Effect, SendMessage
 from hanse.model.events import TasksChanged

@@ -105,23 +105,12 @@ def estimate_start(
         starts: list[tuple[int, int]] = []
         outlook = forecast_outlook(spec, {}, (), 0)
     else:
-        initial = InitialState(facts)
-        for queued in ahead:
-            initial.enqueue(queued.spec, queued.group, queued.count, queued.expected)
-        positions = {
-            initial.enqueue(spec, number, spec.groups[number].count, durations, is_subject=True): number
-            for number in groups[:GROUPS_PLACED_MAX]
-        }
-        present = ForecastRun(initial)
-        started: dict[int, dict[str, int]] = {}
-        starts = []
-        for entry, at, count in present.serve_queue():
-            if entry.is_subject:
-                started.setdefault(positions[entry.position], {})[facts[at].name] = count
-                starts = starts or [(0, at)] * draws
-        left, waiting_ahead = present.remaining_clusters(), sum(queued.count for queued in ahead)
-        outlook = forecast_outlook(spec, started, left, waiting_ahead)
-        if not starts:
+        present, started, first = _place_now(spec, facts, groups, ahead, durations)
+        waiting_ahead = sum(queued.count for queued in ahead)
+        outlook = forecast_outlook(spec, started, present.remaining_clusters(), waiting_ahead)
+        if first is not None:
+            starts = [(0, first)] * draws
+        else:
             tasks = [(task.cluster, task.node, task.size, task.elapsed, task.expected) for task in running]
             starts = simulate_starts(present, tasks, seed, draws)
         unknown = _unknown_reason(starts, running, ahead, verdicts)
@@ -138,6 +127,34 @@ def estimate_start(
     start = Start(*(_quantile(sorted(when for when, _ in starts), percent) for percent in QUANTILES))
     now = bool(starts) and all(when == 0 for when, _ in starts)
     return Plan(now, candidates, start, unknown, caveats, outlook)
+
+
+def _place_now(
+    spec: JobSpec,
+    facts: tuple[ObservedCluster, ...],
+    groups: list[int],
+    ahead: list[QueuedTaskFacts],
+    durations: tuple[int, ...],
+) -> tuple[ForecastRun, dict[int, dict[str, int]], int | None]:
+    """Give the present room to the waiting tasks ahead, then to these groups of the job in their order.
+
+    Return the run; by group, the tasks that would start now in each cluster; and the cluster in which the
+    first would start, if any does.
+    """
+    initial = InitialState(facts)
+    for queued in ahead:
+        initial.enqueue(queued.spec, queued.group, queued.count, queued.expected)
+    positions = {
+        initial.enqueue(spec, number, spec.groups[number].count, durations, is_subject=True): number
+        for number in groups[:GROUPS_PLACED_MAX]
+    }
+    run, first = ForecastRun(initial), None
+    started: dict[int, dict[str, int]] = {}
+    for entry, at, count in run.serve_queue():
+        if entry.is_subject:
+            started.setdefault(positions[entry.position], {})[facts[at].name] = count
+            first = at if first is None else first
+    return run, started, first
 
 
 def _quantile(times: list[int], percent: int) -> int | None:
