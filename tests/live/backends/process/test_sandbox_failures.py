@@ -1,4 +1,4 @@
-"""What cannot run in a sandbox says why, in the words that it has without one."""
+"""Programs that cannot run in a sandbox: the task says why, in the words that it has without one."""
 
 from pathlib import Path
 
