@@ -49,7 +49,7 @@ def fill(file: Path) -> None:
 
 
 def taking(live: LiveLeague) -> Iterator[bool]:
-    """Whether the first broker takes a job."""
+    """Tell if the first broker takes a job."""
     while True:
         try:
             live.submit({"command": "true"})
@@ -60,7 +60,7 @@ def taking(live: LiveLeague) -> Iterator[bool]:
 
 
 def turning_away(live: LiveLeague, ballast: Path, taken: list[str]) -> Iterator[bool]:
-    """Whether the first broker turns a job away for its full disk. Its own files give room back now and then,
+    """Tell if the first broker turns a job away for its full disk. Its own files give room back now and then,
     which the ballast takes again."""
     while True:
         with pytest.raises(OSError, match="No space"):

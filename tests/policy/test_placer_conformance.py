@@ -20,7 +20,7 @@ NODES_MAX = 70  # more than one word of a mask
 
 
 class Question(NamedTuple):
-    """What a placer is asked."""
+    """Question to a placer."""
 
     capacity: list[Vector]
     free: list[Vector]
@@ -184,7 +184,7 @@ def settled_by(
 
 
 def slots_of(question: Question) -> int:
-    """How many of the tasks fit into the mask."""
+    """Number of the tasks that fit into the mask."""
     slots = 0
     for node in question.mask:
         fits = min(have // want for have, want in zip(question.free[node], question.ask, strict=True) if want)

@@ -16,9 +16,9 @@ class BackendUnderTest(ABC):
     outlives_daemons = True
     """Whether attempts go on, and ends are kept, without the process that started them."""
     keeps_output = True
-    """Whether what tasks print can be read."""
+    """True if the output of tasks can be read."""
     refuses_payloads = True
-    """Whether there are payloads that it cannot run."""
+    """True if there are payloads that it cannot run."""
     kill_code = -9
     """The code of a task that was ended by force."""
     queues = False

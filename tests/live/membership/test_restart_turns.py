@@ -42,7 +42,7 @@ class SkippingLoop(asyncio.SelectorEventLoop):
 
 
 class Broker:
-    """What a membership asks of its daemon, which has not restarted with version 2 yet."""
+    """Daemon of a broker that has not restarted with version 2 yet, as far as ``LeagueFileSync`` needs it."""
 
     def __init__(self, home: Path, name: str) -> None:
         home.mkdir(parents=True)

@@ -7,7 +7,7 @@ from hanse.security.identity import Identity, Role
 
 
 class Daemon:
-    """What a watch asks of a daemon."""
+    """Daemon, as far as a watch asks it."""
 
     def __init__(self, directory: Path, role: Role) -> None:
         self.identity = Identity("league", role, "b1")

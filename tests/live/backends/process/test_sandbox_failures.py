@@ -1,4 +1,4 @@
-"""What cannot run in a sandbox says why, in the words that it has without one."""
+"""Reasons why something cannot run in a sandbox, in the words that they have without one."""
 
 from pathlib import Path
 

@@ -34,7 +34,7 @@ BEGIN_MAX = 60 * SECOND
 
 
 class Heard:
-    """What a keeper reports."""
+    """Reports of a keeper."""
 
     def __init__(self) -> None:
         self.starts: list[TaskId] = []
