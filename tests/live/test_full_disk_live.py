@@ -109,6 +109,7 @@ def test_questions_are_answered_at_once_while_the_disk_is_full() -> None:
         job = live.submit({"count": 2, "command": "true"})
         live.wait(job)
         until(lambda: answers(live, "b2", "GET", f"/v1/jobs/{job}?local=1") == 200)
+        live.submit({"command": "sleep 1000", "deadline": "5s"})  # then there is something to write
         ballast = disk / "ballast"
         deadline = time.monotonic() + 8.0  # so long the journals use up what they have, and the feed waits
         while time.monotonic() < deadline:
