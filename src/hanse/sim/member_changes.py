@@ -46,6 +46,9 @@ class MemberChanges(msgspec.Struct, frozen=True):
     """Those of the two that join during the run."""
     retires: tuple[str, ...] = ()
     """Those of the two that retire."""
+    keeps_record: bool = True
+    """True if the league file says that a retired cluster was drained. A file of an older release does
+    not."""
 
 
 def draw_changes(seed: int, options: SeedOptions) -> MemberChanges:
@@ -60,7 +63,7 @@ def draw_changes(seed: int, options: SeedOptions) -> MemberChanges:
     names = [name for name in (broker, cluster.name if cluster is not None else "") if name]
     joins = tuple(name for name in names if rng.random() < 0.7)
     retires = tuple(name for name in names if name not in joins or rng.random() < 0.5)
-    return MemberChanges(broker, cluster, joins, retires)
+    return MemberChanges(broker, cluster, joins, retires, rng.random() < 0.7)
 
 
 def _copy_cluster(model: WardenConfig, number: int) -> WardenConfig:
@@ -86,6 +89,7 @@ class MemberChanger:
         self._clients = clients
         self._oracle = oracle
         self._rng = rng = Random(seed ^ MEMBERSHIP_SEED_MASK)
+        self._keeps_record = changes.keeps_record
         self._safety = safety
         self._add_to_story = add_to_story
         self.version = league.design.first_version()
@@ -124,7 +128,8 @@ class MemberChanger:
             clusters = (*clusters, name)
         since = (*version.since, (name, version_number))
         self._publish_version(
-            LeagueVersion(brokers, clusters, version.retired, version_number, since), f"{name} joins"
+            version._replace(brokers=brokers, clusters=clusters, version=version_number, since=since),
+            f"{name} joins",
         )
         for process in self._league.processes_of(name):
             process.is_member = True
@@ -149,10 +154,12 @@ class MemberChanger:
             process.is_member = False
         if name in self._league.brokers:
             self._oracle.retired_brokers.append(name)
-        else:
-            self._oracle.retired_clusters.append(name)
         version = self.version
         next_version = version._replace(retired=(*version.retired, name), version=version.version + 1)
+        if name in self._league.wardens and self._keeps_record:
+            next_version = next_version._replace(drained=(*version.drained, name))
+        elif name in self._league.wardens:
+            self._oracle.doubtful_clusters.append(name)
         self._publish_version(next_version, f"{name} retires")
 
     def _is_idle(self, name: str, process: Process) -> bool:
