@@ -284,6 +284,14 @@ class Broker:
         """Count the jobs and messages that would be lost with this broker."""
         return self._replication.teardown.count_unreplicated() + self._standby.count_takeovers()
 
+    def count_exposed(self) -> int:
+        """Count the jobs without a complete copy elsewhere, and what others were not sent yet."""
+        return self._replication.teardown.count_exposed()
+
+    def find_takeovers(self) -> list[str]:
+        """Return the shards of which a takeover by this broker is under way."""
+        return [shard for shard, copy in self._standby.shards.items() if copy.is_taking_over]
+
     def is_alive(self, broker: str) -> bool:
         """True if a peer is not suspected of being dead."""
         return self._context.membership.is_alive(broker)

@@ -75,6 +75,17 @@ class OwnedShard(
     agreed_version: int = 0
     """Version of the league file by which every warden has agreed to the takeover of this shard."""
 
+    abandoned_at: dict[str, bool] = {}
+    """Clusters of ``disowned_by`` whose owner of this shard has retired and never acted there."""
+    skipped_count: int = 0
+    """Takeovers that the term counts and that did not happen: each reclaim skips the numbers of the takeover
+    that was abandoned and of its own."""
+
+    @property
+    def takeover_number(self) -> int:
+        """Number of takeovers of the shard up to the one by which we became its owner."""
+        return takeover_count(self.term) - self.skipped_count
+
     def is_unknown_to(self, cluster: str, since: int) -> bool:
         """True if the warden of a cluster that joined in version ``since`` may take a former owner of this
         shard for its owner: it was not asked at the takeover, and has not answered a registration."""
@@ -182,7 +193,7 @@ class PendingRelease(
 
     shard: ShardId
     term: int
-    """Our term when we owned the shard."""
+    """Term that tells which takeover made us the owner."""
     former_owner: str
     """Broker from which we took the shard over."""
     new_owner: str
@@ -335,6 +346,7 @@ def new_owned_shard(term: int, standby: str) -> OwnedShard:
         closed_at={},
         republishing=[],
         republishing_columns=[],
+        abandoned_at={},
     )
     owned.done_runs = []
     return owned
