@@ -196,7 +196,10 @@ class MemberChanger:
     def _is_abandonable(self, name: str, process: Process, awaits_all: bool) -> bool:
         """True if a broker is taking a shard over, and nothing else would be lost with it."""
         broker = cast(Broker, process.machine)
-        takeovers = broker.find_takeovers()
+        copies = broker.standby_shards()
+        takeovers = [shard for shard, (_, is_under_way) in copies.items() if is_under_way]
+        if any(owner in self.version.retired for owner, _ in copies.values()):
+            return False  # nobody else has these jobs
         if not takeovers or broker.count_exposed() or process.uncommitted or self._has_clients(name):
             return False
         if not all(shard.startswith(f"{name}#") for shard in broker.shards()[0]):

@@ -288,9 +288,9 @@ class Broker:
         """Count the jobs without a complete copy elsewhere, and what others were not sent yet."""
         return self._replication.teardown.count_exposed()
 
-    def find_takeovers(self) -> list[str]:
-        """Return the shards of which a takeover by this broker is under way."""
-        return [shard for shard, copy in self._standby.shards.items() if copy.is_taking_over]
+    def standby_shards(self) -> dict[str, tuple[str, bool]]:
+        """Return the shards of which it keeps copies: the owner, and whether their takeover is under way."""
+        return {shard: (copy.owner, copy.is_taking_over) for shard, copy in self._standby.shards.items()}
 
     def is_alive(self, broker: str) -> bool:
         """True if a peer is not suspected of being dead."""
