@@ -7,6 +7,8 @@ import pytest
 from hanse.core.broker.broker import Broker
 from hanse.core.machine import Machine
 from hanse.core.warden.warden import Warden
+from hanse.model.effects import RequestRejected
+from hanse.model.events import CancelRequested
 from hanse.model.ids import SECOND, JobId
 from hanse.model.messages import (
     Claim,
@@ -177,7 +179,7 @@ def test_a_cluster_that_has_left_may_have_heard_of_the_other(drained: bool) -> N
     learn(league, "b1", retired=gone, drained=("c2",) if drained else ())
     league.run(20 * SECOND)
     assert league.marks("b1").get("broker.reclaimed_estate", 0) == drained
-    assert running not in league.over
+    assert (league.over.get(running) is Outcome.CANCELLED) == (not drained), "it ends with a reason"
 
 
 @pytest.mark.parametrize("first", ["b1", "b3"])
@@ -252,3 +254,104 @@ def test_a_shard_that_was_taken_back_ends_when_its_first_owner_returns() -> None
     succeed(league, number)
     assert [league.machines[name].shards()[0] for name in ("b1", "b2")] == [["b1#2"], ["b2#1"]]  # type: ignore[attr-defined]
     assert [league.attempts(number, index) for index in range(8)] == [[1]] * 8
+
+
+# --- taken over, used, and gone ---------------------------------------------------------------------------
+
+
+def used_and_gone(brokers: tuple[str, ...] = ("b1", "b2")) -> tuple[Crossings, JobId, JobId]:
+    """b2 has taken over from b1, which was not told, and has died; b1 is still away."""
+    league = Crossings(brokers)
+    running = league.submit(job(tasks(8)), "b1")
+    waiting = league.submit(job(tasks(2)), "b1")
+    untold = league.keep(OwnershipTransferred, "b2", "b1")
+    league.dies("b1")
+    league.run(20 * SECOND)
+    assert league.owners(waiting) == ["b2"]
+    league.dies("b2")
+    untold.is_lost()
+    return league, running, waiting
+
+
+def why(league: Crossings, number: JobId) -> str:
+    """The last thing that was said of a job."""
+    return [one.reason for one in league.decisions if one.job == number][-1]
+
+
+def test_what_nobody_else_knows_is_cancelled_with_the_reason() -> None:
+    league, running, waiting = used_and_gone()
+    started = list(league.launched)
+    retires(league, "b2", *CLUSTERS, "b1")
+    league.run(60 * SECOND)
+    assert league.over == {running: Outcome.CANCELLED, waiting: Outcome.CANCELLED}
+    assert "retired by force" in why(league, running)
+    assert "retired by force" in why(league, waiting)
+    assert league.launched == started
+    assert league.owners(running) == league.owners(waiting) == []
+    assert league.machines["b1"].shards()[0] == ["b1#2"]  # type: ignore[attr-defined]
+
+
+def test_what_a_third_broker_has_is_its_own_and_ends_there() -> None:
+    league, running, waiting = used_and_gone(THREE)
+    retires(league, "b2", *CLUSTERS, "b3")
+    league.run(20 * SECOND)
+    assert league.owners(running) == ["b3"]
+    retires(league, "b2", "b1")
+    league.run(20 * SECOND)
+    assert league.owners(running) == ["b1", "b3"], "it waits for the word of b3"
+    succeed(league, running, waiting)
+    league.run(10 * SECOND)
+    assert league.owners(running) == league.owners(waiting) == []
+    assert league.marks("b1")["broker.found_orphan"] == 2
+    league.requests += 1
+    league.give("b1", CancelRequested(league.now, "me", league.requests, running))
+    reply = league.replies[league.requests]
+    assert isinstance(reply, RequestRejected)
+    assert "b3" in reply.reason
+    assert [league.attempts(running, index) for index in range(8)] == [[1]] * 8
+
+
+def test_what_ended_at_the_retired_one_is_told_from_what_the_third_one_has() -> None:
+    """b2 ends a job, and dies before the end is published; b3 was told to forget it."""
+    league = Crossings(THREE)
+    running = league.submit(job(tasks(8)), "b1")
+    waiting = league.submit(job(tasks(2)), "b1")
+    untold = league.keep(OwnershipTransferred, "b2", "b1")
+    league.dies("b1")
+    league.run(20 * SECOND)
+    assert league.owners(running) == ["b2"]
+    unheard = league.keep(source="b3", target="b2")
+    league.end(running)
+    league.run(SECOND)
+    league.dies("b2")
+    untold.is_lost()
+    unheard.is_lost()
+    league.run(SECOND)
+    assert running not in league.over
+    retires(league, "b2", *CLUSTERS, "b3", "b1")
+    succeed(league, waiting)
+    league.run(20 * SECOND)
+    assert league.over[running] is Outcome.CANCELLED
+    assert "retired by force" in why(league, running)
+    assert [league.attempts(running, index) for index in range(8)] == [[1]] * 8
+    assert league.owners(running) == league.owners(waiting) == []
+
+
+def test_nothing_is_given_up_while_a_broker_has_not_answered() -> None:
+    league, running, _ = used_and_gone(THREE)
+    league.dies("b3")
+    retires(league, "b2", *CLUSTERS, "b1")
+    league.run(60 * SECOND)
+    assert running not in league.over
+    retires(league, "b2", "b3")
+    succeed(league, running)
+
+
+def test_a_job_that_was_cancelled_meanwhile_ends() -> None:
+    league, running, waiting = used_and_gone()
+    retires(league, "b2", "b1")
+    league.cancel(running)
+    league.cancel(waiting)
+    retires(league, "b2", *CLUSTERS)
+    league.run(60 * SECOND)
+    assert league.over == {running: Outcome.CANCELLED, waiting: Outcome.CANCELLED}

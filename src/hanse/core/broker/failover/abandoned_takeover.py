@@ -14,6 +14,7 @@ of both, so that one warden that has accepted it keeps the other from ever havin
 """
 
 from hanse.core.broker.failover.owned_shards import OwnedShard
+from hanse.core.broker.failover.terms import takeover_count
 from hanse.core.config import BrokerConfig
 
 
@@ -29,3 +30,18 @@ def is_takeover_abandoned(config: BrokerConfig, owned: OwnedShard) -> bool:
     return all(name in owned.abandoned_at for name in config.active_clusters) and all(
         name in config.drained for name in config.clusters if name in config.retired
     )
+
+
+def is_orphaned(config: BrokerConfig, owned: OwnedShard) -> bool:
+    """True if nobody will tell us of the jobs of our shard: every warden has another owner for it, and who
+    took it over has retired. Either it is still the owner and has registered somewhere, or a cluster that
+    vanished may have its registration, or others have taken over from it."""
+    if not any(name in config.retired for name in config.brokers):
+        return False
+    if not all(name in owned.disowned_by for name in config.active_clusters):
+        return False
+    later = owned.disowned_number - takeover_count(owned.term)
+    if not is_owned_by_retired(config, owned):
+        return later > 1
+    is_agreed = all(name in owned.abandoned_at for name in config.active_clusters)
+    return later > 0 or (is_agreed and not is_takeover_abandoned(config, owned))

@@ -77,6 +77,8 @@ class OwnedShard(
 
     abandoned_at: dict[str, bool] = {}
     """Clusters of ``disowned_by`` whose owner of this shard has retired and never acted there."""
+    disowned_number: int = 0
+    """Highest number of takeovers that a warden which has another owner has told."""
     skipped_count: int = 0
     """Takeovers that the term counts and that did not happen: each reclaim skips the numbers of the takeover
     that was abandoned and of its own."""
@@ -223,6 +225,8 @@ class OwnedShardsState(
     """Jobs that may be elsewhere, too -> peers that were asked, True if the peer does not know the job."""
     new_owners: dict[JobId, str] = {}
     """Owner of each of ``transferred_jobs``."""
+    orphaned: dict[JobId, dict[str, bool]] = {}
+    """Jobs of which nobody will tell us -> peers that do not know the job; see ``orphaned_jobs``."""
 
     def record_transfer(self, jobs: Sequence[JobId], new_owner: str, most: int) -> None:
         """Record that a new owner has jobs; remember ``most`` of all such jobs."""
@@ -248,7 +252,7 @@ class OwnedShards:
 
     def __init__(self, broker: str) -> None:
         self.broker = broker
-        self.state = OwnedShardsState(0, {}, {}, {}, NEVER, [], {}, {})
+        self.state = OwnedShardsState(0, {}, {}, {}, NEVER, [], {}, {}, {})
         """One record permanently: parts may keep it, because ``restore`` only fills it."""
         self.ids: tuple[ShardId, ...] = ()
         """Ids of the owned shards, as the reply to every warden's heartbeat carries them."""

@@ -116,6 +116,7 @@ class ShardReplication:
         owned.abandoned_at.pop(cluster, None)
         if owner and owner != self.context.config.name:
             owned.disowned_by[cluster] = owner
+            owned.disowned_number = max(owned.disowned_number, takeover_count(message.term))
             if message.is_abandoned and takeover_count(message.term) == takeover_count(owned.term):
                 owned.abandoned_at[cluster] = True
             if shard == self.shards.base_shard and all(

@@ -47,7 +47,9 @@ class ShardTakeover:
         lives."""
         context = self.context
         for shard, shard_copy in list(self.standby.shards.items()):
-            if context.membership.is_alive(shard_copy.owner):
+            if shard_copy.owner in context.config.retired and not can_take_over(shard_copy):
+                del self.standby.shards[shard]  # the rest of the copy never comes
+            elif context.membership.is_alive(shard_copy.owner):
                 if shard_copy.is_taking_over:
                     context.mark("broker.adoption_abandoned")
                     self.standby.abort_takeover(shard, shard_copy)

@@ -147,9 +147,9 @@ class ShardTeardown:
         context = self.context
         context.mark("broker.closed_estate")
         self.shards.remove(shard)
-        self._forget_shard(shard)
+        self.forget_shard(shard)
 
-    def _forget_shard(self, shard: ShardId) -> None:
+    def forget_shard(self, shard: ShardId) -> None:
         """Drop the lease rounds of a former shard, and have peers drop the copies that we sent."""
         context = self.context
         self.has_grown = True
@@ -171,7 +171,7 @@ class ShardTeardown:
         state.transferred[message.shard] = new_owner
         if len(state.transferred) > TRANSFERRED_MAX:
             del state.transferred[next(iter(state.transferred))]
-        self._forget_shard(message.shard)
+        self.forget_shard(message.shard)
         if (
             owned_shard is not None
             and owned_shard.former_owner
