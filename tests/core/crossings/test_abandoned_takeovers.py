@@ -22,12 +22,12 @@ from hanse.model.messages import (
 )
 from hanse.registry import NODE_RANKERS, make_policies
 from tests.core.crossings.harness import THREE, Crossings, Kept
-from tests.core.wired import job, tasks
+from tests.core.wired import Wired, job, tasks
 
 CLUSTERS = ("c1", "c2")
 
 
-def learn(league: Crossings, *names: str, **changes: object) -> None:
+def learn(league: Wired, *names: str, **changes: object) -> None:
     """Members start again with a newer version of the league file."""
     for name in names:
         machine = league.machines[name]
@@ -40,7 +40,8 @@ def learn(league: Crossings, *names: str, **changes: object) -> None:
 
         league.makers[name] = make
         league.restart(name)
-        league.journals[name] = []
+        if isinstance(league, Crossings):
+            league.journals[name] = []
 
 
 def all_agreed(brokers: tuple[str, ...] = ("b1", "b2")) -> tuple[Crossings, JobId, JobId, Kept]:
@@ -259,9 +260,17 @@ def test_a_shard_that_was_taken_back_ends_when_its_first_owner_returns() -> None
 # --- taken over, used, and gone ---------------------------------------------------------------------------
 
 
-def used_and_gone(brokers: tuple[str, ...] = ("b1", "b2")) -> tuple[Crossings, JobId, JobId]:
+class Slices(Crossings):
+    """A league that ends cancelled jobs in small slices."""
+
+    slice_tasks = 16
+
+
+def used_and_gone(
+    brokers: tuple[str, ...] = ("b1", "b2"), kind: type[Crossings] = Crossings
+) -> tuple[Crossings, JobId, JobId]:
     """b2 has taken over from b1, which was not told, and has died; b1 is still away."""
-    league = Crossings(brokers)
+    league = kind(brokers)
     running = league.submit(job(tasks(8)), "b1")
     waiting = league.submit(job(tasks(2)), "b1")
     untold = league.keep(OwnershipTransferred, "b2", "b1")
@@ -355,3 +364,31 @@ def test_a_job_that_was_cancelled_meanwhile_ends() -> None:
     retires(league, "b2", *CLUSTERS)
     league.run(60 * SECOND)
     assert league.over == {running: Outcome.CANCELLED, waiting: Outcome.CANCELLED}
+
+
+def test_an_orphan_that_is_being_ended_does_not_start_when_its_new_shard_is_taken_over() -> None:
+    """b1 ends it slice by slice, and b3, which takes over from b1, never got it."""
+    league = Slices(THREE)
+    many = league.submit(job(tasks(400)), "b1")
+    untold = league.keep(OwnershipTransferred, "b2", "b1")
+    copies = league.keep(ReplicateJobs, "b2", "b3")
+    league.dies("b1")
+    league.run(20 * SECOND)
+    league.dies("b2")
+    untold.is_lost()
+    copies.is_lost()
+    retires(league, "b2", *CLUSTERS, "b3", "b1")
+    copies = league.keep_if(lambda one: isinstance(one.body, ReplicateJobs) and one.body.shard == "b1#2")
+    for _ in range(3_000):
+        if "broker.ended_orphan" in league.marks("b1"):
+            break
+        league.run(SECOND // 100)
+    started = list(league.launched)
+    assert league.owners(many) == ["b1"], "it takes many slices"
+    league.dies("b1")
+    copies.is_lost()
+    league.run(20 * SECOND)
+    league.restart("b1")
+    succeed(league)
+    assert league.over[many] is Outcome.CANCELLED
+    assert league.launched == started

@@ -241,7 +241,7 @@ class Ownership:
         if record.owner != broker:
             record.former_owner, record.owner = record.owner, broker
             self._forget_rounds()
-        record.term = message.term
+        record.term, record.standby = message.term, broker  # it may have to ask again, after an abort
         return OwnershipReply(message.shard, record.term, broker, True, message.takeover_id)
 
     def on_abort_takeover(self, broker: str, message: AbortTakeover) -> OwnershipReply:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from hanse.api.rows import CANCELLED, FAILED, SUCCEEDED
 from hanse.core.broker import job_table
 from hanse.core.broker.failover.end_columns import EndColumn, ends_in
+from hanse.core.broker.failover.orphaned_jobs import ORPHANS_ROUND
 from hanse.core.broker.failover.standby import StandbyShard, latest_attempts
 from hanse.live.readmodel.live_job import LARGE_JOB_TASKS, LiveJob, new_live_job
 from hanse.live.readmodel.projector_state import PendingTakeover, StandbyNote
@@ -18,6 +19,7 @@ from hanse.model.ids import INDEX_BITS, TASKS_PER_JOB_MAX, JobId, broker_number
 from hanse.model.messages import (
     AbortTakeover,
     AttemptEnd,
+    JobEnded,
     OwnershipReply,
     OwnershipTransferred,
     RegisterStandby,
@@ -26,6 +28,7 @@ from hanse.model.messages import (
     ReplicaUpdate,
     RequestTakeover,
     ShardId,
+    WatchJobs,
 )
 
 if TYPE_CHECKING:
@@ -245,6 +248,23 @@ class FailoverProjection:
             elif any(map(job.count_unfinished, range(len(job.spec.groups)))):
                 self._restart_job(job)
             # Otherwise the job has ended and the new owner was told to drop it: we publish its end.
+
+    def on_watch_jobs_sent(self, _: str, message: WatchJobs) -> None:
+        """Note the orphaned jobs that this broker asks a peer about."""
+        if message.round == ORPHANS_ROUND:
+            self._state.orphaned.update(dict.fromkeys(message.jobs, True))
+
+    def on_job_ended(self, source: str, message: JobEnded) -> None:
+        """Release the jobs that wait for an ended one. A peer that knows the end of an orphaned job is its
+        owner."""
+        if message.state == job_table.SUCCEEDED:
+            self._projector.release_dependents(message.job)
+        if message.state < 0 or not self._state.orphaned.pop(message.job, False):
+            return
+        job = self._projector.find_owned(message.job)
+        if job is not None:
+            job.owner = self._projector.handed_over[job.id] = source
+            self._projector.mark_changed(job)
 
     def _restart_job(self, job: LiveJob) -> None:
         """Restart a job that the new owner never received: none of its tasks can run, so it joins this

@@ -19,7 +19,6 @@ from typing import Any, Final
 import msgspec
 
 from hanse.api.rows import BLOCKED, CANCELLED, FAILED, PLACED, QUEUED, RUNNING, SUCCEEDED
-from hanse.core.broker import job_table
 from hanse.core.config import Timings
 from hanse.core.messaging.link import LinkSet
 from hanse.live.readmodel.clock_mapping import ClockMapping
@@ -57,6 +56,7 @@ from hanse.model.messages import (
     ReplicaUpdate,
     RequestTakeover,
     TaskUpdates,
+    WatchJobs,
 )
 
 SERIAL_BITS: Final = 20
@@ -118,7 +118,7 @@ class Projector:
             ReplicateJobs: failover.on_replicate_jobs,
             ReplicaUpdate: failover.on_replica_update,
             OwnershipTransferred: failover.on_ownership_transferred,
-            JobEnded: self._on_job_ended,
+            JobEnded: failover.on_job_ended,
         }
         self._sent_handlers: dict[type, Callable[[str, Any], None]] = {
             Claim: self._on_claim_sent,
@@ -126,6 +126,7 @@ class Projector:
             AbortTakeover: failover.on_abort_takeover_sent,
             OwnershipTransferred: failover.on_ownership_transferred_sent,
             RegisterStandby: failover.on_register_standby_sent,
+            WatchJobs: failover.on_watch_jobs_sent,
         }
         self._effect_handlers: dict[type, Callable[[Any], None]] = {
             SendMessage: self._on_message_sent, RecordDecision: self._on_decision,
@@ -469,11 +470,7 @@ class Projector:
         for other in job.waiting_for:
             self._dependents.setdefault(other, {})[job.id] = None
 
-    def _on_job_ended(self, _: str, message: JobEnded) -> None:
-        if message.state == job_table.SUCCEEDED:
-            self._release_dependents(message.job)
-
-    def _release_dependents(self, other: JobId) -> None:
+    def release_dependents(self, other: JobId) -> None:
         """Remove a succeeded job from the needs of its dependents, and queue those that are ready."""
         for number in self._dependents.pop(other, ()):
             job = self.find_owned(number)
@@ -494,7 +491,7 @@ class Projector:
             self.succeeded[job.id] = None
             if len(self.succeeded) > SUCCEEDED_MAX:
                 self.succeeded.popitem(last=False)
-            self._release_dependents(job.id)
+            self.release_dependents(job.id)
 
     def end_job(self, job: LiveJob, state: int) -> None:
         """End a job with a published terminal state."""

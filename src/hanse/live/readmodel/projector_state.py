@@ -51,6 +51,8 @@ class ProjectorState(msgspec.Struct):
     """Highest number of a job that this broker has accepted."""
     strangers: dict[int, bool] = {}
     """Numbers of the brokers that first accepted the jobs that this broker has taken over."""
+    orphaned: dict[JobId, bool] = {}
+    """Own jobs that this broker asks its peers about; see ``core.broker.failover.orphaned_jobs``."""
     unseen: dict[JobId, int] = {}
     """Terminal states of jobs that ended before their acceptance was published; the latest ones."""
     changes: int = 0

@@ -19,7 +19,7 @@ from hanse.model.effects import JobAccepted
 from hanse.model.ids import JobId
 from hanse.model.messages import JobEnded, ShardId, WatchJobs
 
-ROUND: Final = 0
+ORPHANS_ROUND: Final = 0
 """Round of these questions; those about awaited jobs begin at 1."""
 
 
@@ -62,7 +62,7 @@ class OrphanedJobs:
         for peer in context.membership.peers:
             jobs = [record.id for record in records if peer not in known[record.id]]
             if jobs and not context.links.link(peer).unacked:
-                question = WatchJobs(ROUND, tuple(jobs[:ENTRIES_MAX]))
+                question = WatchJobs(ORPHANS_ROUND, tuple(jobs[:ENTRIES_MAX]))
                 context.links.send(context.effects, context.now, peer, question)
         for record in records:
             self._end_if_unknown(record)
@@ -77,7 +77,7 @@ class OrphanedJobs:
         if message.state >= 0:
             self.context.mark("broker.found_orphan")
             self._release(record, peer)
-        elif message.round == ROUND:
+        elif message.round == ORPHANS_ROUND:
             answers[peer] = True
             self._end_if_unknown(record)
 

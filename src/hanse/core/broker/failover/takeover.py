@@ -192,6 +192,8 @@ class ShardTakeover:
             if record.id in transferred_jobs:
                 if not record.admitted and record.client:
                     self.context.effects.append(JobAccepted(record.client, record.request, record.id))
+            elif record.cancelled:
+                self._end_cancelled_job(record)
             else:
                 self._restart_job(record)
         owned.move_unpublished_to(self.state.owned[self.shards.base_shard], transferred_jobs)
@@ -207,3 +209,13 @@ class ShardTakeover:
         self.lifecycle.add_job(fresh)
         self.replication.duplicates.mark_doubtful((fresh,))
         self.replication.accept_job(fresh)
+
+    def _end_cancelled_job(self, record: JobRecord) -> None:
+        """Go on with the end of a large cancelled job that the new owner never got: nothing of it starts
+        again. It may have been orphaned, and then parts of it have run elsewhere."""
+        base = self.shards.base_shard
+        record.shard, record.cancelled = base, False
+        self.lifecycle.add_job(record)
+        owned = self.state.owned[base]
+        owned.last_message = self.replication.replicate(base, owned, [record], {}) or owned.last_message
+        self.lifecycle.cancel(record, record.cancel_reason)
