@@ -121,13 +121,12 @@ class Projector:
             JobEnded: failover.on_job_ended,
         }
         self._sent_handlers: dict[type, Callable[[str, Any], None]] = {
-            Claim: self._on_claim_sent,
+            Claim: self._on_claim_sent, WatchJobs: failover.on_watch_jobs_sent,
             RequestTakeover: failover.on_request_takeover_sent,
             AbortTakeover: failover.on_abort_takeover_sent,
             OwnershipTransferred: failover.on_ownership_transferred_sent,
             RegisterStandby: failover.on_register_standby_sent,
-            WatchJobs: failover.on_watch_jobs_sent,
-        }
+        }  # fmt: skip
         self._effect_handlers: dict[type, Callable[[Any], None]] = {
             SendMessage: self._on_message_sent, RecordDecision: self._on_decision,
             TaskSettled: partial(on_task_settled, self),
