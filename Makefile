@@ -42,7 +42,7 @@ help:
 	@echo "make demo        start a real league on this machine that places, runs and explains work"
 	@echo "make test        every check: lint, types, layers, unit tests, $(SEEDS) seeds of chaos"
 	@echo "make bench       measure this machine; writes results/bench.json"
-	@echo "make validate    published figures beside ours; writes docs/validation.md and docs/validation-rigid-gpu.md"
+	@echo "make validate    published figures beside ours; writes docs/results/validation.md and docs/results/validation-rigid-gpu.md"
 	@echo "make bench-live  measure a real league on this machine; writes results/bench-live.json"
 	@echo "make bench-calls Python calls beside a process pool, and beside PEERS=python with ray, distributed, parsl"
 	@echo "make bench-doors what a flood of one identity does to the others; writes results/bench-doors.json"
@@ -137,7 +137,7 @@ reference: install
 
 # Needs the public traces: ../shared/traces, or wherever HANSE_TRACES says.
 validate: install
-	$(BIN)/python -m hanse.sim.replay.validate --out docs/validation.md
+	$(BIN)/python -m hanse.sim.replay.validate --out docs/results/validation.md
 	$(BIN)/python -m hanse.sim.baselines.rigid.validate
 
 bench-live: install

@@ -18,19 +18,19 @@ from typing import Any
 from figures import as_program
 
 from hanse.core.config import NodeConfig, WardenConfig
+from hanse.league.config import LIVE_TIMINGS
 from hanse.learning.edge.network.advice import advise
 from hanse.learning.edge.network.network import EdgeNetwork
 from hanse.learning.edge.network.network_file import load_network, shipped_path
-from hanse.live.config.league import LIVE_TIMINGS
 from hanse.model.effects import LaunchAttempt, RequestAdvice, TaskSettled
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
 from hanse.sim.backend import PlannedEnd, SimulatedAttempt
+from hanse.sim.journalled_process import JournalledProcess
 from hanse.sim.league import LeagueDesign, PolicyNames, SimulatedLeague
 from hanse.sim.network import SimulatedNetwork as Wires
-from hanse.sim.process import Process
 from hanse.sim.shipped_league import shipped_factories
 from hanse.sim.world import VirtualWorld
 
@@ -108,7 +108,7 @@ class Run:
         if came is not None and came >= WARM_UP:
             self.took.append(self.world.now - came)
 
-    def answering(self, broker: Process) -> Callable[[RequestAdvice], None]:
+    def answering(self, broker: JournalledProcess) -> Callable[[RequestAdvice], None]:
         """The policy process of a broker."""
 
         def ask(command: RequestAdvice) -> None:

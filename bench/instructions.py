@@ -19,10 +19,10 @@ FIXED = (1, 1)
 TIMEOUT_S = 1_800
 CODE = """
 import sys
-from hanse.sim.chaos import run_seed, whole_digest
-from hanse.sim.shipped_league import standard_factories
-results = [run_seed(seed, standard_factories()) for seed in range(int(sys.argv[1]), int(sys.argv[2]) + 1)]
-print(sum(result.events for result in results), whole_digest(results))
+from hanse.sim.chaos import run_seed, combined_digest
+from hanse.sim.shipped_league import shipped_factories
+results = [run_seed(seed, shipped_factories()) for seed in range(int(sys.argv[1]), int(sys.argv[2]) + 1)]
+print(sum(result.events for result in results), combined_digest(results))
 """
 
 

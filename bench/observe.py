@@ -20,8 +20,8 @@ from figures import as_program
 from rounds import JOB_TASKS, NODES, REPEATS, RUNNER, Pair
 
 from hanse.core.config import NodeConfig
+from hanse.league.config import Address, ClusterEntry
 from hanse.live.clock import Clock
-from hanse.live.config.league import Address, ClusterEntry
 from hanse.live.journal.journal import Journal
 from hanse.live.readmodel.feeder import ReadModelFeeder
 from hanse.live.telemetry.broker_metrics import BrokerMetrics

@@ -25,10 +25,12 @@ from typing import Any
 
 from figures import as_program
 
+from hanse.core.broker import job_table
 from hanse.live.readmodel.read_model import ReadModel
 from hanse.model.decision import ConsideredCluster, Decision, DecisionKind
 from hanse.model.effects import Effect, JobAccepted, JobSettled, RecordDecision, SendMessage, TaskSettled
 from hanse.model.events import Event, JobSubmitted, MessageReceived
+from hanse.model.history import AttemptsEnded, JobAdded, TasksPlaced, TasksStarted
 from hanse.model.ids import JobId, job_id, task_id
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.messages import (
@@ -79,10 +81,10 @@ class Stream:
         self.position += 1
         return self.position, event, commands
 
-    def news(self, started: list[Any], ended: list[Any], commands: list[Effect]) -> Step:
+    def news(self, started: tuple[Any, ...], ended: tuple[AttemptEnd, ...], commands: list[Effect]) -> Step:
         """A warden's news."""
         self.received += 1
-        body = TaskUpdates(tuple(started), tuple(ended))
+        body = TaskUpdates(started, ended)
         return self.step(
             MessageReceived(self.now, Envelope("north", "b1", 0, self.received, self.sent, body)), commands
         )
@@ -98,7 +100,11 @@ class Stream:
                 self.now, "b1", job, 0, DecisionKind.WAITING, self.width, "no room in any cluster's view",
                 self.considered,
             )  # fmt: skip
-            commands: list[Effect] = [JobAccepted("me", self.request, job), RecordDecision(decision)]
+            commands: list[Effect] = [
+                JobAdded(job, spec, "b1#1", self.now),
+                JobAccepted("me", self.request, job),
+                RecordDecision(decision),
+            ]
             steps.append(self.step(JobSubmitted(self.now, "me", self.request, spec), commands))
         return steps
 
@@ -117,6 +123,7 @@ class Stream:
             )
             claim = Claim(self.sent, (("b1#1", 1),), self.now, tuple(lots))
             commands = [
+                *[TasksPlaced("north", lot) for lot in lots],
                 RecordDecision(decision),
                 SendMessage(Envelope("b1", "north", 0, self.sent, self.received, claim)),
             ]
@@ -126,7 +133,8 @@ class Stream:
     def start(self, jobs: list[JobId]) -> list[Step]:
         """All tasks start, told by the hundred."""
         starts = [(task_id(job, index), 1, index % NODES) for job in jobs for index in range(self.width)]
-        return [self.news(starts[at : at + LOT_TASKS], [], []) for at in range(0, len(starts), LOT_TASKS)]
+        lots = [tuple(starts[at : at + LOT_TASKS]) for at in range(0, len(starts), LOT_TASKS)]
+        return [self.news(lot, (), [TasksStarted(lot)]) for lot in lots]
 
     def end(self, jobs: list[JobId]) -> list[Step]:
         """All tasks succeed, told by the hundred, and are made known at once."""
@@ -135,14 +143,14 @@ class Stream:
         tasks = [task_id(job, index) for job in jobs for index in range(self.width)]
         for at in range(0, len(tasks), LOT_TASKS):
             part = tasks[at : at + LOT_TASKS]
-            commands: list[Effect] = [TaskSettled(task, 1, Outcome.SUCCEEDED) for task in part]
+            ends = tuple([AttemptEnd(task, 1, Outcome.SUCCEEDED, 0, usage) for task in part])
+            commands: list[Effect] = [AttemptsEnded([(end.task, job_table.SUCCEEDED, end) for end in ends])]
+            commands += [TaskSettled(task, 1, Outcome.SUCCEEDED) for task in part]
             last = self.width - 1
             commands += [
                 JobSettled(JobId(task >> 20), Outcome.SUCCEEDED) for task in part if task & 0xFFFFF == last
             ]
-            steps.append(
-                self.news([], [AttemptEnd(task, 1, Outcome.SUCCEEDED, 0, usage) for task in part], commands)
-            )
+            steps.append(self.news((), ends, commands))
         return steps
 
     def next_jobs(self, tasks: int) -> list[JobId]:

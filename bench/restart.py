@@ -18,9 +18,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from hanse.core.config import BrokerConfig
-from hanse.live import shell as shell_module
+from hanse.league.config import PolicyConfig
+from hanse.live import snapshots as snapshots_module
 from hanse.live.config.config_history import BrokerSettings
-from hanse.live.config.league import PolicyConfig
 from hanse.live.recovery import recover
 from hanse.live.shell import JournalledShell
 from hanse.model.events import Booted, CancelRequested, JobSubmitted
@@ -44,7 +44,7 @@ async def fill(directory: Path, settings: BrokerSettings, megabytes: int) -> Non
         )
         shell.handle(CancelRequested(shell.clock.now(), "me", 2 * number + 1, job_id(1, number)))
         await shell.wait_durable()
-    shell._pool.shutdown(wait=True)
+    shell.snapshots._pool.shutdown(wait=True)
     found.journal._failure = RuntimeError("a power cut")  # type: ignore[assignment]
     shell.close()
 
@@ -68,8 +68,8 @@ def measured(megabytes: int) -> dict[str, Any]:
     """Both journals."""
     settings = BrokerSettings(BrokerConfig("b1", 1, ("b1",), ("c1",)), PolicyConfig())
     figures = {}
-    for name, bound in (("with_snapshots", shell_module.SNAPSHOT_BYTES), ("without", 1 << 40)):
-        shell_module.SNAPSHOT_BYTES = bound  # type: ignore[misc]
+    for name, bound in (("with_snapshots", snapshots_module.SNAPSHOT_BYTES), ("without", 1 << 40)):
+        snapshots_module.SNAPSHOT_BYTES = bound  # type: ignore[misc]
         with tempfile.TemporaryDirectory(prefix="hanse-bench-") as directory:
             asyncio.run(fill(Path(directory) / "b1", settings, megabytes))
             figures[name] = come_back(Path(directory) / "b1", settings)

@@ -46,32 +46,32 @@ def rows(name: str) -> list[list[str]]:
 
 
 def test_every_message_is_documented_with_its_kind() -> None:
-    documented = {row[0].strip("`"): row for row in rows("docs/protocol.md")}
+    documented = {row[0].strip("`"): row for row in rows("docs/architecture/protocol.md")}
     for kind, bodies in (("sequenced", get_args(SequencedMessage)), ("soft", get_args(SoftMessage))):
         for body in bodies:
             row = documented.get(body.__name__)
-            assert row is not None, f"docs/protocol.md has no row for {body.__name__}"
-            assert kind in row[1:3], f"docs/protocol.md: {body.__name__} is {kind}"
+            assert row is not None, f"docs/architecture/protocol.md has no row for {body.__name__}"
+            assert kind in row[1:3], f"docs/architecture/protocol.md: {body.__name__} is {kind}"
 
 
 def test_every_record_of_the_messages_is_mentioned() -> None:
-    protocol = text("docs/protocol.md")
+    protocol = text("docs/architecture/protocol.md")
     for name, value in vars(messages).items():
         mine = isinstance(value, type) and value.__module__.startswith(messages.__name__)
         if mine and issubclass(value, msgspec.Struct):
-            assert f"`{name}`" in protocol, f"docs/protocol.md does not mention {name}"
+            assert f"`{name}`" in protocol, f"docs/architecture/protocol.md does not mention {name}"
 
 
 def test_no_message_is_invented() -> None:
     known = {body.__name__ for body in (*get_args(SequencedMessage), *get_args(SoftMessage))}
-    for row in rows("docs/protocol.md"):
+    for row in rows("docs/architecture/protocol.md"):
         if {"sequenced", "soft"} & set(row[1:3]):
             assert row[0].strip("`") in known, row[0]
 
 
 @pytest.mark.parametrize("word", [*RefusalReason, *Outcome])
 def test_refusals_and_outcomes_are_explained(word: str) -> None:
-    assert [row for row in rows("docs/protocol.md") if row[0] == f"`{word}`"]
+    assert [row for row in rows("docs/architecture/protocol.md") if row[0] == f"`{word}`"]
 
 
 @pytest.mark.parametrize("state", STATE_NAMES)
@@ -230,6 +230,13 @@ def test_links_lead_somewhere(path: Path) -> None:
             assert aim.exists(), target
             if anchor:
                 assert anchor in anchors(aim), target
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_blocks_in_lists_stay_in_them(path: Path) -> None:
+    """At a block with fewer blanks than four the site ends a list, and numbers the next one anew."""
+    found = re.findall(r"^ {1,3}```.*", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert not found
 
 
 def anchors(path: Path) -> list[str]:

@@ -139,7 +139,7 @@ def test_a_new_row_reaches_the_parser_options_resubmission_openapi_and_the_page(
     value in ``model/job_validation.py``, and the module that acts on it. A field of the program: its row, its
     place in ``model/program.py``, and the two backends that start programs
     (``live/backends/process/launch_requests.py``, ``live/backends/slurm/batch_script.py``). The reference
-    pages and ``docs/openapi.json`` are generated.
+    pages and ``docs/reference/openapi.json`` are generated.
     """
     fields = (*job_fields.JOB_FIELDS, COLOUR)
     table = JobFormTable(fields, job_fields.GROUP_FIELDS, job_fields.PROGRAM_FIELDS)

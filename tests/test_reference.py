@@ -1,12 +1,14 @@
 """The generated pages are current, and every example in them is accepted by the parser that it is about."""
 
 import re
+import textwrap
 from pathlib import Path
 
 import click
 import msgspec
 import pytest
 import yaml
+from tools.reference import states
 from tools.reference.http import request_body
 from tools.reference.league_file import SECTIONS, timing_fields
 from tools.reference.pages import PAGES, outdated
@@ -15,10 +17,8 @@ from tools.reference.schemas import sample
 from hanse.cli.main import hanse
 from hanse.client.exit_codes import ExitCode
 from hanse.core.config import Timings
-from hanse.live.backends.slurm.league_fields import SLURM_TABLE
-from hanse.live.backends.slurm.settings import SlurmSettings
-from hanse.live.config.league import LeagueConfig
-from hanse.live.config.league_fields import (
+from hanse.league.config import LeagueConfig
+from hanse.league.fields import (
     BACKEND_FIELDS,
     BROKER_FIELDS,
     CLUSTER_FIELDS,
@@ -28,9 +28,12 @@ from hanse.live.config.league_fields import (
     RUNNER_FIELDS,
     USERS_FIELDS,
 )
-from hanse.live.config.league_file import league_from_data
+from hanse.league.reader import league_from_data
+from hanse.live.backends.slurm.league_fields import SLURM_TABLE
+from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.live.http.openapi import document
-from hanse.live.http.operations import OPERATIONS_BY_ROLE, Operation
+from hanse.live.http.operation_record import Operation
+from hanse.live.http.operations import OPERATIONS_BY_ROLE
 from hanse.model.form_fields import FormField
 from hanse.model.job import JobSpec
 from hanse.model.job_fields import AFFINITY_FIELDS, CLUSTERS_FIELDS, TABLE
@@ -42,8 +45,10 @@ COMMAND = {"command": "true"}
 
 
 def examples(page: str, kind: str = "yaml") -> list[str]:
+    """The blocks of a page, also those that stand in a list."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    return re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(rf"^( *)```{kind}\n(.*?)^\1```", text, re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(block) for _, block in blocks]
 
 
 def job(data: dict[str, object]) -> JobSpec:
@@ -68,6 +73,23 @@ JOB_FILE = (*TABLE.job, *TABLE.group, *TABLE.program, *CLUSTERS_FIELDS, *AFFINIT
 
 def test_every_generated_page_is_current() -> None:
     assert not outdated(), "run 'python -m tools.reference'"
+
+
+@pytest.mark.parametrize(
+    ("table", "page"),
+    [
+        ("TRANSITIONS", "docs/architecture/task-states.md"),
+        ("ATTEMPT_TRANSITIONS", "docs/architecture/attempt-states.md"),
+        ("ALLOWED_MESSAGES", "docs/architecture/message-roles.md"),
+    ],
+)
+def test_a_diagram_of_another_table_is_outdated(
+    table: str, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = dict(getattr(states, table))
+    changed.pop(next(iter(changed)))
+    monkeypatch.setattr(states, table, changed)
+    assert outdated() == [page]
 
 
 def test_every_generated_page_says_so() -> None:
@@ -106,9 +128,11 @@ def test_every_block_of_the_job_page_is_a_job() -> None:
         assert isinstance(parse_job_form(data), JobSpec)
 
 
-def test_the_job_of_the_quickstart_is_one() -> None:
-    (text,) = examples("docs/quickstart.md")
-    assert isinstance(parse_job_form(yaml.safe_load(text)), JobSpec)
+@pytest.mark.parametrize("page", ["docs/quickstart.md", "docs/user/jobs.md"])
+def test_the_job_of_a_guide_is_one(page: str) -> None:
+    (text,) = examples(page)
+    job_file = parse_job_form(yaml.safe_load(text))
+    assert isinstance(job_file, JobSpec), job_file
 
 
 def test_every_condition_of_the_job_page_is_one() -> None:
@@ -188,6 +212,18 @@ def test_every_whole_file_of_the_league_page_is_a_league() -> None:
     assert len(whole) == 2
     for data in whole:
         assert isinstance(league_from_data(data), LeagueConfig)
+
+
+@pytest.mark.parametrize("page", ["setup", "slurm", "operations"])
+def test_every_league_of_the_operator_guide_is_one(page: str) -> None:
+    found = [yaml.safe_load(text) for text in examples(f"docs/operator/{page}.md")]
+    assert found
+    for data in found:
+        data.setdefault("brokers", [{"name": "b1"}])
+        for cluster in data["clusters"]:
+            if cluster.get("backend", {}).get("kind") != "slurm":
+                cluster.setdefault("nodes", [{}])
+        assert isinstance(league_from_data(data), LeagueConfig), league_from_data(data)
 
 
 # --- the command line --------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def test_the_navigation_has_every_page_and_no_other() -> None:
 def test_the_sections_of_the_navigation() -> None:
     heads = [head for entry in settings()["nav"] for head in entry]
     assert heads == [
-        *("Home", "Start", "User guide", "Operator guide"),
+        *("Home", "Start", "User guide", "Operator guide", "Research"),
         *("Architecture", "Contributing", "Reference", "Decisions", "Results"),
     ]
 
@@ -51,7 +51,7 @@ def test_links_are_made_to_fit(tmp_path: Path) -> None:
     assert pages.stage(tmp_path) > 60
     overview = (tmp_path / "architecture" / "index.md").read_text(encoding="utf-8")
     assert "](../glossary.md)" in overview
-    assert "](../protocol.md" in overview
+    assert "](protocol.md" in overview
     assert "](docs/" not in overview
     home = (tmp_path / "index.md").read_text(encoding="utf-8")
     assert "](architecture/index.md)" in home

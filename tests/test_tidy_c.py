@@ -18,8 +18,12 @@ from hanse.policy.kernels.loader import source_names
 from tests.test_tidy import ROOT, SOURCE, assert_ratchet, banned_words, where
 
 FILES = sorted([*SOURCE.rglob("*.c"), *SOURCE.rglob("*.h")])
-FILE_LINES_MAX = 450
-LARGE_FILES: dict[str, int] = {"src/hanse/policy/kernels/kernels.c": 497}
+FILE_LINES_MAX = 405
+"""The limit is 450 lines, and nothing may come within a tenth of it."""
+LARGE_FILES: dict[str, int] = {
+    "src/hanse/policy/kernels/kernels.c": 497,
+    "src/hanse/sim/replay/compiled/league.c": 442,
+}
 FOLDERS = sorted({path.parent for path in FILES})
 
 

@@ -6,7 +6,7 @@ policies), ``client`` (of a league), ``live`` and ``sim`` (the two shells), ``ap
 columns), ``model`` (records). Imports go downwards only; see ``ARCHITECTURE.md``.
 
 For programs: ``hanse.Executor``, ``hanse.Client``, ``hanse.AsyncClient``, ``hanse.Future``, ``hanse.Job``,
-``hanse.task`` and the errors; see ``docs/sdk.md``. Each is imported when it is first used, which keeps
+``hanse.task`` and the errors; see ``docs/user/sdk.md``. Each is imported when it is first used, which keeps
 ``import hanse`` fast.
 """
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from hanse.cli.isolation_notice import isolation_notice, isolation_notices
+from hanse.league.config import LeagueConfig
+from hanse.league.reader import league_from_data
 from hanse.live.backends.process import sandbox
-from hanse.live.config.league import LeagueConfig
-from hanse.live.config.league_file import league_from_data
 from tests.live.harness import open_directory
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root's daemons become somebody else")
@@ -61,7 +61,8 @@ def test_a_container_without_ids_for_jobs_is_told() -> None:
     script = """
 from collections.abc import Mapping
 from pathlib import Path
-from hanse.live.backends.process.task_users import UserRange, UsersMissingError, check_unused, choose_user
+from hanse.live.backends.process.task_users import UsersMissingError, check_unused, choose_user
+from hanse.league.config import UserRange
 from tests.cli.test_isolation_notice import isolation_notice, league
 print(isolation_notice(league({"kind": "process"}), Path("/")))
 print(choose_user("", UserRange()))

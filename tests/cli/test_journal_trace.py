@@ -14,8 +14,9 @@ import yaml
 from hanse.cli.journal_trace import JournalReader
 from hanse.cli.main import run
 from hanse.client.exit_codes import ExitCode
-from hanse.live.config.league import LeagueConfig
-from hanse.live.config.league_file import league_from_data, store
+from hanse.league.config import LeagueConfig
+from hanse.league.file import store
+from hanse.league.reader import league_from_data
 from hanse.live.journal.journal import Journal
 from hanse.model.events import Booted
 from hanse.model.ids import job_text

@@ -8,10 +8,11 @@ import pytest
 
 from hanse.cli.main import run
 from hanse.client import contexts
-from hanse.client.client import JobFilter, LeagueClient
+from hanse.client.client import LeagueClient
 from hanse.client.endpoints import Endpoints
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
+from hanse.client.job_listing import JobFilter
 from tests.client.canned import Answer, Asked, CannedLeague, not_found, row
 
 VERSION = "X-Hanse-League-File"

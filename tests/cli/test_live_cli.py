@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -222,6 +223,15 @@ def test_plans(shell: Shell, tmp_path: Path) -> None:
     done = shell.run("plan", str(file))
     assert done.returncode == ExitCode.OK, done.stderr
     assert "It would start now" in done.stdout
+    file.write_text("command: sleep 1\ncount: 500\n")
+    done = shell.run("plan", str(file))
+    assert done.returncode == ExitCode.OK, done.stderr
+    told = " ".join(done.stdout.split())
+    assert re.search(r"\d+ of 500 tasks would start now in \w+", told)
+    assert re.search(
+        r"; \d+ would wait because no cluster has 1 CPU\b.* free on one node: the best node of", told
+    )
+    assert "Something can start when a node of" in told
     file.write_text("command: sleep 1\ncpus: 5000\n")
     assert shell.run("plan", str(file)).returncode == ExitCode.FAILED
     assert shell.run("plan", str(tmp_path / "missing.yaml")).returncode == ExitCode.UNDETERMINED

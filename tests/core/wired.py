@@ -42,8 +42,7 @@ from hanse.model.events import (
     Event,
     JobSubmitted,
     MessageReceived,
-    TaskExited,
-    TaskStarted,
+    TasksChanged,
     Tick,
 )
 from hanse.model.ids import SECOND, JobId, TaskId, task_id
@@ -235,7 +234,7 @@ class Wired:
         self.runner_of[launch.task, launch.attempt] = runner
         self.live[launch.task, launch.attempt] = (self.cluster_of[runner], launch)
         self.check_room()
-        self.give(runner, TaskStarted(self.now, launch.task, launch.attempt))
+        self.give(runner, TasksChanged(self.now, ((launch.task, launch.attempt),), ()))
 
     def exit(
         self, task: TaskId, attempt: int, outcome: Outcome = Outcome.SUCCEEDED, code: int = 0,
@@ -248,7 +247,7 @@ class Wired:
         end = AttemptEnd(task, attempt, outcome, code, usage)
         self.ended[runner][task, attempt] = end
         if runner not in self.deaf:
-            self.give(runner, TaskExited(self.now, end))
+            self.give(runner, TasksChanged(self.now, (), (end,)))
 
     def deliver(self, limit: int = STEPS_MAX) -> None:
         """Deliver what was sent, and what is said in answer, until nobody says anything."""

@@ -15,7 +15,7 @@ from hanse.cli.embedded.member_start import start_member
 from hanse.cli.main import run
 from hanse.client.contexts import Context, save_context
 from hanse.client.exit_codes import ExitCode
-from hanse.live.config.league_file import load
+from hanse.league.file import load
 from hanse.security.credentials import Credentials
 from hanse.security.home import Home
 from tests.live.harness import START_SECONDS_MAX, LiveLeague

@@ -18,8 +18,8 @@ import yaml
 from hanse.cli.embedded.league_setup import PERSON, certify, create_league, with_ports
 from hanse.cli.embedded.member_start import start_member
 from hanse.client.transport import SingleRecordConnection
-from hanse.live.config.league import BrokerEntry, ClusterEntry, LeagueConfig, RunnerEntry
-from hanse.live.config.league_file import league_from_data
+from hanse.league.config import BrokerEntry, ClusterEntry, LeagueConfig, RunnerEntry
+from hanse.league.reader import league_from_data
 from hanse.security.credentials import Credentials
 from hanse.security.home import Home
 from hanse.security.identity import Identity, Role

@@ -4,7 +4,7 @@ import random
 import socket
 from contextlib import suppress
 
-from hanse.live.config.league import Address
+from hanse.league.config import Address
 
 
 def free_address() -> Address:

@@ -1,4 +1,4 @@
-"""The procedures of docs/disaster.md, read from the page, on real leagues whose disks are gone."""
+"""The procedures of docs/operator/disaster.md, read from the page, on real leagues whose disks are gone."""
 
 import shutil
 import signal
@@ -10,8 +10,9 @@ from click.testing import CliRunner, Result
 
 from hanse.cli.embedded.league_setup import certify, with_ports
 from hanse.cli.main import hanse
-from hanse.live.config.league import LeagueConfig
-from hanse.live.config.league_file import league_from_data, load, store
+from hanse.league.config import LeagueConfig
+from hanse.league.file import load, store
+from hanse.league.reader import league_from_data
 from hanse.live.membership.league_file_diff import retire_member
 from hanse.security.certificate_authority import Authority
 from tests.live.commands import Hand, commands_on, jobs_end
@@ -22,7 +23,7 @@ NORTH, SOUTH = ({"name": name, "nodes": NODES} for name in ("north", "south"))
 B1, B2, B3 = ({"name": name} for name in ("b1", "b2", "b3"))
 THREE = [{"name": f"broker-{number}"} for number in (1, 2, 3)]
 """As the page calls them."""
-PAGE = "disaster.md"
+PAGE = "operator/disaster.md"
 FULL = {"command": "sleep 1", "count": 8}
 """Something for two clusters."""
 TRIES_MAX = 30
@@ -51,9 +52,14 @@ def extend_by_hand(league: LiveLeague, lost: str, description: str) -> None:
 
 
 def lose(league: LiveLeague, name: str) -> None:
-    """A member dies and its disk with it."""
+    """A member dies and its disk with it. Its launcher ends then, and may remove its own socket meanwhile."""
+
+    def keep_errors(_function: object, _path: object, error: Any) -> None:
+        if not isinstance(error[1], FileNotFoundError):
+            raise error[1]
+
     league.kill(name)
-    shutil.rmtree(league.home.member(name))
+    shutil.rmtree(league.home.member(name), onerror=keep_errors)
 
 
 def call(league: LiveLeague, *words: object) -> Result:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import hanse
-from hanse.live.backends.process.task_users import UserRange
+from hanse.league.config import UserRange
 from tests.live import sdk_calls
 from tests.live.harness import LiveLeague, open_directory
 from tests.live.sdk_league import sdk_league

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from hanse.core.config import BrokerConfig, WardenConfig
+from hanse.league.config import PolicyConfig
 from hanse.live.config.config_history import BrokerSettings, MemberSettings, WardenSettings
-from hanse.live.config.league import PolicyConfig
 from hanse.live.high_water_mark import (
     HIGH_WATER_MARK_FILE,
     LostHistoryError,

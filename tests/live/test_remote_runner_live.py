@@ -15,7 +15,7 @@ import pytest
 
 from hanse.cli.embedded.member_start import start_member
 from hanse.client.exit_codes import ExitCode
-from hanse.live.config.league_file import load
+from hanse.league.file import load
 from hanse.security.home import Home
 from tests.live.harness import open_directory, stop_launchers
 

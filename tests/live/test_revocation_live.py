@@ -14,7 +14,7 @@ import pytest
 
 from hanse.client.contexts import save_context
 from hanse.client.exit_codes import ExitCode
-from hanse.live.config.league import Address
+from hanse.league.config import Address
 from hanse.security.home import Home
 from hanse.security.identity import Role
 from tests.live.harness import LiveLeague, open_directory

@@ -29,7 +29,7 @@ clusters:
 """
 BROKERS = ("b1", "b2", "b3")
 MEMBERS = (*BROKERS, "north", "south", "far")
-"""In the order of docs/upgrades.md."""
+"""In the order of docs/operator/upgrades.md."""
 SLOTS = {f"{cluster}/{node}": 6 for cluster in ("north", "south") for node in (0, 1)}
 ZONES = ("north", "near", "far")
 LONG_TASKS = 2

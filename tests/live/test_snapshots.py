@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hanse.live import shell as shell_module
+from hanse.live import snapshots as snapshots_module
 from hanse.live.clock import Clock
 from hanse.live.journal.journal import Journal, JournalContents
 from hanse.live.shell import JournalledShell
@@ -71,7 +71,7 @@ class Member:
 
     def crash(self) -> None:
         """Leave the files as they are on disk: the journal does not say that all is in order."""
-        self.shell._pool.shutdown(wait=True)
+        self.shell.snapshots._pool.shutdown(wait=True)
         assert self.failures == []
         self.journal._failure = RuntimeError("a power cut")  # type: ignore[assignment]
         self.shell.close()
@@ -86,7 +86,7 @@ def replayed(found: JournalContents) -> int:
 
 
 def test_a_start_replays_a_bounded_number_of_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shell_module, "SNAPSHOT_BYTES", BOUND)
+    monkeypatch.setattr(snapshots_module, "SNAPSHOT_BYTES", BOUND)
 
     async def story() -> None:
         member = Member(tmp_path)
@@ -106,7 +106,7 @@ def test_a_start_replays_a_bounded_number_of_bytes(tmp_path: Path, monkeypatch: 
 def test_a_member_that_is_killed_again_and_again_does_not_replay_more_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shell_module, "SNAPSHOT_BYTES", BOUND)
+    monkeypatch.setattr(snapshots_module, "SNAPSHOT_BYTES", BOUND)
 
     async def story() -> None:
         for life in range(12):
@@ -120,7 +120,7 @@ def test_a_member_that_is_killed_again_and_again_does_not_replay_more_each_time(
 
 
 def test_the_events_before_a_start_count_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shell_module, "SNAPSHOT_EVENTS", 12)
+    monkeypatch.setattr(snapshots_module, "SNAPSHOT_EVENTS", 12)
 
     async def story() -> None:
         for life in range(8):
@@ -137,7 +137,7 @@ def test_a_large_state_is_not_written_more_often_than_it_is_worth(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A state of four times the bound: it is written when as many bytes have come, not at each bound."""
-    monkeypatch.setattr(shell_module, "SNAPSHOT_BYTES", BOUND)
+    monkeypatch.setattr(snapshots_module, "SNAPSHOT_BYTES", BOUND)
 
     async def story() -> None:
         member = Member(tmp_path, size=4 * BOUND)

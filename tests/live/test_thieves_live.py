@@ -32,7 +32,7 @@ THIEF = textwrap.dedent(
     """
     import os, pickle, re, sys
     from pathlib import Path
-    from hanse.sdk.workers import worker
+    from hanse.sdk.workers import call_execution, worker
     from hanse.sdk.serialization import PickledValue
 
     class Evil:
@@ -40,7 +40,7 @@ THIEF = textwrap.dedent(
             return Path.write_text, (Path(os.environ["THIEF_FILE"]), "code of a thief ran here")
 
     BODY = pickle.dumps(Evil())
-    worker.pack = lambda *_: PickledValue(BODY)
+    call_execution.pack = lambda *_: PickledValue(BODY)
 
     def pose(environment, text):
         child = os.fork()

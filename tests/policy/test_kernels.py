@@ -1,7 +1,7 @@
 """The kernels: what they mean, beside a rescan written out naively; and native equal to its twin."""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -16,22 +16,14 @@ from hanse.policy import kernels
 from hanse.policy.kernels import BEST_FIT, CHEAPEST, FIRST, SPREAD, c_kernels, numpy_kernels
 from hanse.policy.node_columns import (
     CAPACITY_MAX,
-    DIMENSIONS_MAX,
-    VIEW_DRIFT_MAX,
-    Column,
     MaskWords,
     NodeColumns,
-    clear_bit,
-    count_bits,
     empty_mask,
     full_mask,
-    has_bit,
-    is_empty,
-    mask_indices,
     mask_of,
     mask_words,
-    set_bit,
 )
+from tests.policy.naive_kernels import Case, cases, flat_mask, naive_pick, naive_settle
 
 HAS_COMPILER = any(shutil.which(name) for name in ("cc", "gcc", "clang"))
 needs_native = pytest.mark.skipif(
@@ -44,116 +36,7 @@ both = pytest.mark.parametrize(
 )
 
 
-def flat_mask(mask: MaskWords) -> int:
-    return sum(word << (64 * at) for at, word in enumerate(mask.tolist()))
-
-
-# --- naive meanings ---
-
-
-def naive_leftover(room: NodeColumns, ask: Vector, node: int) -> int:
-    total = 0
-    for row in range(room.dims):
-        has, left = int(room.capacity[row, node]), int(room.free[row, node]) - ask[row]
-        if has > 0:
-            total += min(left, has) * 1024 // has
-    return total
-
-
-def naive_can_take(room: NodeColumns, ask: Vector, mask: int, node: int) -> bool:
-    return bool(mask >> node & 1) and all(int(room.free[row, node]) >= ask[row] for row in range(room.dims))
-
-
-def naive_pick(
-    room: NodeColumns,
-    ask: Vector,
-    mask: int,
-    start: int,
-    count: int,
-    mode: int,
-    each_max: int,
-    cost: Column | None,
-) -> list[int]:
-    chosen: list[int] = []
-    circle = [(start + step) % room.nodes for step in range(room.nodes)]
-    while len(chosen) < count:
-        best, best_key = -1, 0
-        for node in circle:
-            if not naive_can_take(room, ask, mask, node) or 0 < each_max <= chosen.count(node):
-                continue
-            left = naive_leftover(room, ask, node)
-            key = {FIRST: 0, BEST_FIT: left, SPREAD: -left, CHEAPEST: 0 if cost is None else int(cost[node])}[
-                mode
-            ]
-            if best < 0 or key < best_key:
-                best, best_key = node, key
-        if best < 0:
-            break
-        room.free[:, best] -= np.array(ask)
-        chosen.append(best)
-    return chosen
-
-
-def naive_settle(
-    room: NodeColumns, ask: Vector, mask: int, nodes: Sequence[int], start: int, each_max: int
-) -> list[int]:
-    settled: list[int] = []
-    for proposed in nodes:
-        tries = [proposed] if 0 <= proposed < room.nodes else []
-        tries += [(start + step) % room.nodes for step in range(room.nodes)]
-        got = -1
-        for node in tries:
-            if naive_can_take(room, ask, mask, node) and not 0 < each_max <= settled.count(node):
-                got = node
-                break
-        if got >= 0:
-            room.free[:, got] -= np.array(ask)
-        settled.append(got)
-    return settled
-
-
 # --- random clusters ---
-
-
-@dataclass
-class Case:
-    room: NodeColumns
-    ask: Vector
-    mask: MaskWords
-    start: int
-    cost: Column
-
-
-@st.composite
-def cases(draw: st.DrawFn) -> Case:
-    """A cluster in some state and an ask that often fits: hypothesis picks the shape, a seed fills it."""
-    dims, nodes = draw(st.integers(1, 5)), draw(st.integers(0, 200))
-    scale = draw(st.sampled_from([3, 40, 1_000_003, CAPACITY_MAX]))
-    few_kinds, believed = draw(st.booleans()), draw(st.booleans())
-    rng = np.random.default_rng(draw(st.integers(0, 1 << 32)))
-    capacity = rng.integers(0, scale, (nodes, dims), endpoint=True)
-    if few_kinds and nodes:  # many ties
-        capacity[:] = capacity[rng.integers(0, min(nodes, 2), nodes)]
-    room = NodeColumns([tuple(int(amount) for amount in row) for row in capacity], checked=not believed)
-    if nodes:
-        room.free[:] = (room.capacity * rng.choice([0.0, 0.25, 0.5, 1.0], room.free.shape)).astype(np.int64)
-        if believed:
-            room.free += rng.integers(-scale // 4, scale // 4, room.free.shape, endpoint=True)
-    part = draw(st.sampled_from([0, 2, 5, 20]))
-    ask = (
-        tuple(int(amount) for amount in rng.integers(0, scale // part, dims, endpoint=True))
-        if part
-        else (0,) * dims
-    )
-    mask = rng.integers(0, 1 << 64, mask_words(nodes), dtype=np.uint64)  # bits beyond the last node too
-    kind = draw(st.sampled_from(["some", "few", "all"]))
-    if kind == "all":
-        mask[:] = (1 << 64) - 1
-    elif kind == "few":
-        for _ in range(4):
-            mask &= rng.integers(0, 1 << 64, mask_words(nodes), dtype=np.uint64)
-    cost = rng.choice(np.array([-(1 << 63), -1, 0, 5, (1 << 63) - 1]), nodes)
-    return Case(room, ask, mask, draw(st.integers(-3, 400)), cost)
 
 
 counts = st.integers(-1, 60)
@@ -421,85 +304,3 @@ def test_the_compiled_kernels_are_at_work_in_the_tree() -> None:
         c_kernels.fit,
         c_kernels.match,
     )
-
-
-# --- rooms and masks ---
-
-
-def test_a_checked_room_stays_between_nothing_and_capacity() -> None:
-    room = NodeColumns([(4, 8), (2, 2)])
-    assert room.capacity.shape == room.free.shape == (2, 2)
-    assert (room.nodes, room.dims, room.words) == (2, 2, 1)
-    room.debit(0, (3, 8))
-    assert room.free_of(0) == (1, 0)
-    assert room.fits(0, (1, 0))
-    assert not room.fits(0, (1, 1))
-    with pytest.raises(AssertionError):
-        room.debit(0, (2, 0))
-    with pytest.raises(AssertionError):
-        room.credit(0, (4, 0))
-    with pytest.raises(AssertionError):
-        room.set_free(1, (3, 0))
-    room.credit(0, (2, 8))
-    room.clear()
-    assert np.array_equal(room.free, room.capacity)
-    assert NodeColumns([(1, 2, 3), (4, 5, 6)]).free_of(1) == (4, 5, 6)
-    with pytest.raises(AssertionError):
-        room.fits(-1, (0, 0))
-    with pytest.raises(ValueError, match="zip"):
-        room.fits(0, (1,))
-    with pytest.raises(ValueError, match="read-only"):
-        room.capacity[0, 0] = 5
-
-
-def test_a_belief_may_leave_the_bounds_and_a_copy_is_independent() -> None:
-    truth = NodeColumns([(4,)])
-    view = truth.copy(checked=False)
-    view.debit(0, (9,))
-    assert view.free_of(0) == (-5,)
-    assert truth.free_of(0) == (4,)
-    view.credit(0, (20,))
-    assert view.copy().free_of(0) == (15,)
-    with pytest.raises(AssertionError):
-        view.copy(checked=True)
-    with pytest.raises(AssertionError):
-        view.credit(0, (VIEW_DRIFT_MAX,))
-    view.set_free(0, (3,))
-    assert view.copy(checked=True).free_of(0) == (3,)
-
-
-def test_rooms_that_cannot_be() -> None:
-    for capacity in ([(1,), (1, 2)], [()], [(-1,)], [(CAPACITY_MAX + 1,)], [(1,) * (DIMENSIONS_MAX + 1)]):
-        with pytest.raises(AssertionError):
-            NodeColumns(capacity)
-
-
-@given(n=st.integers(0, 200), data=st.data())
-def test_masks_are_sets_of_nodes(n: int, data: st.DataObject) -> None:
-    members = sorted(data.draw(st.sets(st.integers(0, n - 1)))) if n else []
-    mask = mask_of(members, n)
-    assert mask.dtype == np.uint64
-    assert mask.shape == (mask_words(n),)
-    assert flat_mask(mask) == sum(1 << node for node in members)
-    assert mask_indices(mask, n) == members
-    assert count_bits(mask) == len(members)
-    assert is_empty(mask) == (not members)
-    assert [node for node in range(n) if has_bit(mask, node)] == members
-    by_bits, rest = empty_mask(n), full_mask(n)
-    for node in members:
-        set_bit(by_bits, node)
-        clear_bit(rest, node)
-    assert by_bits.tolist() == mask.tolist()
-    assert count_bits(rest) == n - len(members)
-    assert flat_mask(full_mask(n)) == (1 << n) - 1
-
-
-def test_a_node_outside_the_mask_is_our_bug() -> None:
-    mask = full_mask(64)
-    for change in (set_bit, clear_bit, has_bit):
-        with pytest.raises(AssertionError):
-            change(mask, -1)
-        with pytest.raises(IndexError):
-            change(mask, 64)
-    with pytest.raises(AssertionError):
-        mask_of([64], 64)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hanse.live.backends.registry import BACKENDS
+from hanse.league.backend_kinds import BACKENDS
 from hanse.live.policy_process.models import MODELS
 from hanse.policy.queue_orders import Fifo
 from hanse.registry import (
@@ -95,8 +95,8 @@ def test_an_unknown_name_is_refused_with_the_known_ones_and_with_help() -> None:
     assert "there is no queue order 'by-colour'" in said
     assert "fifo, fewest-remaining, short-first, priority" in said
     assert f"entry point in the group {GROUP}" in said
-    assert (ROOT / "docs" / "plug-ins.md").exists()
-    assert "docs/plug-ins.md" in said
+    assert (ROOT / "docs" / "contributing" / "plug-ins.md").exists()
+    assert "docs/contributing/plug-ins.md" in said
 
 
 def test_a_package_that_cannot_be_imported_harms_only_those_who_ask(place: Path) -> None:
@@ -185,7 +185,7 @@ def test_help_reads_no_metadata() -> None:
 
 def test_importing_the_registries_reads_no_metadata() -> None:
     script = (
-        "import sys\nimport hanse.live.config.league_file, hanse.cli.commands.replay, hanse.sim.faults\n"
+        "import sys\nimport hanse.league.file, hanse.cli.commands.replay, hanse.sim.faults\n"
         "from hanse.registry.entries import all_entries\n"
         "sys.exit(all_entries.cache_info().misses)"
     )

@@ -4,12 +4,12 @@ import msgspec
 import pytest
 
 from hanse.model.effects import ForgetAttempt, KillAttempt, LaunchAttempt
-from hanse.model.events import BackendReported, Event, TaskExited, TaskStarted
+from hanse.model.events import BackendReported, Event, TasksChanged
 from hanse.model.ids import TaskId
 from hanse.model.messages import Outcome
 from hanse.sim.backend import PlannedEnd, SimulatedAttempt, SimulatedBackend
 from hanse.sim.network import SimulatedNetwork
-from hanse.sim.process import MILLION, ProcessClock
+from hanse.sim.process_clock import MILLION, ProcessClock
 from hanse.sim.runner_process import RunnerProcess
 from hanse.sim.world import VirtualWorld
 from tests.sim.toys import Hand, guard, launch
@@ -30,14 +30,17 @@ class Ledger:
 
 class Bench:
     def __init__(
-        self, fate: PlannedEnd = (2 * MILLION, Outcome.SUCCEEDED, 0), clock: ProcessClock = TRUE_TIME
-    ) -> None:
+        self, fate: PlannedEnd = (2 * MILLION, Outcome.SUCCEEDED, 0), clock: ProcessClock = TRUE_TIME,
+        poll_interval: int = 0,
+    ) -> None:  # fmt: skip
         self.world = VirtualWorld()
         network = SimulatedNetwork(self.world, Random(1))
         self.runner = RunnerProcess("hand", 1, Hand, network, Random(2), clock)
         self.truth = Ledger()
         self.fate = fate
-        self.backend = SimulatedBackend(self.runner, "alpha", self._fate, self.truth, Random(3))
+        self.backend = SimulatedBackend(
+            self.runner, "alpha", self._fate, self.truth, Random(3), poll_interval
+        )
         self.runner.restart()
 
     def _fate(self, _: LaunchAttempt) -> PlannedEnd:
@@ -48,21 +51,24 @@ class Bench:
         assert isinstance(machine, Hand)
         return machine.heard
 
+    def changes(self) -> list[TasksChanged]:
+        """The starts and ends that the runner heard of."""
+        return [event for event in self.heard() if isinstance(event, TasksChanged)]
+
+    def changes_by_kind(self) -> list[tuple[int, int]]:
+        """Numbers of starts and ends in each."""
+        return [(len(event.started), len(event.ended)) for event in self.changes()]
+
 
 def test_an_attempt_starts_and_ends_by_itself() -> None:
     bench = Bench((2 * MILLION, Outcome.FAILED, 7))
     bench.backend.launch(launch(5))
     bench.world.run(3 * MILLION)
-    started, exited = bench.heard()[2:]
-    assert isinstance(started, TaskStarted)
-    assert isinstance(exited, TaskExited)
-    assert (exited.end.task, exited.end.attempt, exited.end.outcome, exited.end.exit_code) == (
-        5,
-        1,
-        "failed",
-        7,
-    )
-    assert bench.backend.report().ended == (exited.end,)
+    started, ended = bench.changes()
+    assert started.started == ((5, 1),)
+    (end,) = ended.ended
+    assert (end.task, end.attempt, end.outcome, end.exit_code) == (5, 1, "failed", 7)
+    assert bench.backend.report().ended == (end,)
     bench.backend.forget(ForgetAttempt(TaskId(5), 1))
     assert bench.backend.report().ended == ()
 
@@ -73,7 +79,52 @@ def test_a_runner_never_hears_of_the_end_before_the_start(duration: int) -> None
         bench = Bench((duration, Outcome.SUCCEEDED, 0))
         bench.backend.launch(launch(task))
         bench.world.run(MILLION)
-        assert [type(event) for event in bench.heard()[2:]] == [TaskStarted, TaskExited]
+        assert bench.changes_by_kind() == [(1, 0), (0, 1)]
+
+
+def test_what_is_told_at_one_time_is_one_event() -> None:
+    bench = Bench((2 * MILLION, Outcome.SUCCEEDED, 0))
+    bench.backend.notice_max = 0
+    for task in (5, 6, 7):
+        bench.backend.launch(launch(task))
+    bench.world.run(3 * MILLION)
+    assert bench.changes_by_kind() == [(3, 0), (0, 3)]
+    assert bench.changes()[0].started == ((5, 1), (6, 1), (7, 1))
+
+
+def test_a_backend_that_polls_tells_all_of_an_interval_at_once() -> None:
+    bench = Bench((1_000, Outcome.SUCCEEDED, 0), poll_interval=100_000)
+    for task in range(1, 9):
+        bench.backend.launch(launch(task))
+        bench.world.run(task * 50_000)
+    bench.world.run(MILLION)
+    assert bench.changes_by_kind() == [(2, 2)] * 4  # each of them starts and ends in one event
+    assert [event.at for event in bench.changes()] == [100_000, 200_000, 300_000, 400_000]
+
+
+def test_a_paused_runner_hears_of_everything_in_one_event() -> None:
+    bench = Bench((10_000, Outcome.SUCCEEDED, 0))
+    bench.backend.launch(launch(5))
+    bench.backend.launch(launch(6))
+    bench.runner.pause()
+    bench.world.run(60_000)
+    bench.runner.resume()
+    bench.world.run(MILLION)
+    assert bench.changes_by_kind() == [(2, 2)]
+
+
+def test_a_crash_forgets_what_was_told_and_not_handled() -> None:
+    bench = Bench((100 * MILLION, Outcome.SUCCEEDED, 0))
+    bench.backend.notice_max = 0
+    bench.backend.launch(launch(5))
+    bench.world.call_at(0, lambda _: bench.runner.crash())  # behind the notice, before its event
+    bench.world.run(0)
+    bench.runner.restart()
+    bench.world.run(MILLION)
+    assert bench.changes() == []
+    report = bench.heard()[-1]
+    assert isinstance(report, BackendReported)
+    assert [task for task, *_ in report.running] == [5]
 
 
 def test_the_watchdog_ends_everything_at_the_local_time_unless_told_later() -> None:
@@ -118,9 +169,7 @@ def test_a_kill_takes_effect_within_its_grace() -> None:
     assert bench.truth.log[-1] == ("launched", 5, 1)
     bench.world.run(2 * MILLION + 10_000)
     assert bench.truth.log[-1] == ("cancelled", 5, 1)
-    last = bench.heard()[-1]
-    assert isinstance(last, TaskExited)
-    assert last.end.exit_code == -15
+    assert [end.exit_code for end in bench.changes()[-1].ended] == [-15]
 
 
 def test_a_task_may_end_by_itself_before_the_kill_does() -> None:
@@ -176,7 +225,8 @@ def test_nothing_is_told_while_the_output_hangs_and_all_of_it_then() -> None:
     assert bench.truth.log == [("launched", 5, 1), ("succeeded", 5, 1)]  # which nobody hears
     assert len(bench.heard()) == 2
     bench.backend.resume_output()
-    assert [type(event) for event in bench.heard()[2:]] == [TaskStarted, TaskExited]
+    bench.world.run(3 * MILLION)
+    assert bench.changes_by_kind() == [(1, 1)]
 
 
 def test_an_attempt_is_not_stopped_while_the_output_hangs_but_its_watchdog_ends_it() -> None:
@@ -194,7 +244,8 @@ def test_an_attempt_is_not_stopped_while_the_output_hangs_but_its_watchdog_ends_
     bench.world.run(6 * MILLION)
     assert len(bench.heard()) == 2
     bench.backend.resume_output()
-    assert [event.end.outcome for event in bench.heard() if isinstance(event, TaskExited)] == ["lost", "lost"]
+    bench.world.run(6 * MILLION)
+    assert [end.outcome for event in bench.changes() for end in event.ended] == ["lost", "lost"]
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -206,15 +257,14 @@ def test_an_order_that_was_held_up_is_carried_out_only_while_it_is_good(late: bo
     bench.backend.extend_watchdog(guard(50 * MILLION))
     bench.backend.resume_output()
     bench.world.run(3 * MILLION)
-    last = bench.heard()[-1]
+    (change,) = bench.changes()
     if late:
         assert bench.truth.log == []
-        assert isinstance(last, TaskExited)
-        assert last.end.outcome is Outcome.UNSTARTED
-        assert bench.backend.report().ended == (last.end,)
+        assert [end.outcome for end in change.ended] == [Outcome.UNSTARTED]
+        assert bench.backend.report().ended == change.ended
     else:
         assert bench.truth.log == [("launched", 5, 1)]
-        assert isinstance(last, TaskStarted)
+        assert change.started == ((5, 1),)
 
 
 @pytest.mark.parametrize("state", ["up", "paused", "down"])

@@ -10,7 +10,7 @@ from hanse.core.coverage_marks import ALL_MARKS
 from hanse.core.machine import Machine
 from hanse.core.runner.runner import Runner
 from hanse.model.effects import Effect, LaunchAttempt
-from hanse.model.events import Event
+from hanse.model.events import Event, TasksChanged
 from hanse.sim.chaos import (
     REPEAT_EVERY,
     check_seed,
@@ -24,6 +24,7 @@ from hanse.sim.shipped_league import shipped_factories
 
 CI_SEEDS = range(500)
 """The range that ``hanse chaos --seeds 500`` runs."""
+SEEDS_WITH_BATCHES = range(8)
 
 
 class Doubling(Runner):
@@ -59,6 +60,29 @@ def test_what_a_broker_says_does_not_depend_on_what_it_has_looked_up(seed: int) 
     """Beyond the range of every day: here a broker that came back had forgotten where looking for room was
     futile, looked, and told a waiting group something else."""
     assert run_seed(seed, shipped_factories()).finding is None
+
+
+def test_runners_hear_of_many_starts_and_ends_at_once() -> None:
+    """Also of both of the same attempt, as in a live league."""
+    changes: list[TasksChanged] = []
+
+    class Noting(Runner):
+        """A runner that notes what it hears of its tasks."""
+
+        def handle(self, event: Event) -> list[Effect]:
+            if isinstance(event, TasksChanged):
+                changes.append(event)
+            return super().handle(event)
+
+    for seed in SEEDS_WITH_BATCHES:
+        assert run_seed(seed, shipped_factories()._replace(runner=Noting)).finding is None
+    sizes = [(len(change.started), len(change.ended)) for change in changes]
+    assert any(starts > 1 for starts, _ in sizes)
+    assert any(ends > 1 for _, ends in sizes)
+    assert (1, 0) in sizes
+    assert (0, 1) in sizes
+    whole = [end for change in changes for end in change.ended if (end.task, end.attempt) in change.started]
+    assert whole
 
 
 def test_a_finding_names_the_promise_and_the_task() -> None:

@@ -12,7 +12,7 @@ from hanse.model.job import Affinity, JobClass, JobSpec, OnLoss, TaskGroup
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
 from hanse.sim.backend import SimulatedAttempt
-from hanse.sim.checkers import Oracle
+from hanse.sim.checkers.oracle import Oracle
 from hanse.sim.workload import GroupBehaviour, JobPlan, SeedWorkload, payload_of
 from hanse.sim.world import Violation, VirtualWorld
 from tests.sim.toys import launch

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from hanse.model.messages import Ack, Envelope
 from hanse.sim.network import DELAY_KINDS, SimulatedNetwork, delay_table
-from hanse.sim.process import MILLION, Process, ProcessClock
+from hanse.sim.process import Process
+from hanse.sim.process_clock import MILLION, ProcessClock
 from hanse.sim.world import ENTRIES_BETWEEN_FLUSH_CHECKS, TRACE_NUMBERS_MAX, VirtualWorld
 from tests.sim.toys import Tally, received
 

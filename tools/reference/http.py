@@ -50,10 +50,9 @@ def page(door: str) -> str:
     return paragraphs(
         f"# {TITLES[door]}",
         fence("sh", curl("GET", "/v1/league" if door == "broker" else "/v1/cluster")),
-        f"{SERVED[door]} [Other programs](../api.md) explains identities, errors, lists, events and "
-        f"limits. This page "
-        f"has the same content as the OpenAPI document [{DOCUMENTS[door]}](../{DOCUMENTS[door]}), which "
-        f"every door "
+        f"{SERVED[door]} [Other programs](../user/api.md) explains identities, errors, lists, events and "
+        "limits. This page has the same content as the OpenAPI document "
+        f"[{DOCUMENTS[door]}]({DOCUMENTS[door]}), which every such server "
         f"serves at `/openapi.json`. {found['info']['description'].partition(' docs/')[0]}",
         "Answers on this page show which fields there are; their values are made up.",
         "## Operations",

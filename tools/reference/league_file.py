@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from hanse.core.config import Timings
-from hanse.live.backends.slurm.league_fields import SLURM_TABLE
-from hanse.live.config.league import LIVE_TIMINGS
-from hanse.live.config.league_fields import (
+from hanse.league.config import LIVE_TIMINGS
+from hanse.league.fields import (
     BACKEND_FIELDS,
     BROKER_FIELDS,
     CLUSTER_FIELDS,
@@ -16,6 +15,7 @@ from hanse.live.config.league_fields import (
     RUNNER_FIELDS,
     USERS_FIELDS,
 )
+from hanse.live.backends.slurm.league_fields import SLURM_TABLE
 from hanse.model.form_fields import FormField
 from hanse.model.ids import MILLISECOND, SECOND
 from tools.reference.markdown import fence, field_section, paragraphs
@@ -76,13 +76,14 @@ def page() -> str:
         "The league file is YAML. It names every member of a league, and is the same on every machine. This "
         "file is complete; addresses are chosen when the league is first started:",
         fence("yaml", SHORT),
-        "A league on several machines, with one cluster over Slurm ([its settings in use](../slurm.md)):",
+        "A league on several machines, with one cluster over Slurm "
+        "([its settings in use](../operator/slurm.md)):",
         fence("yaml", EXAMPLE),
         "`hanse up --from FILE` starts a league on this machine, `hanse init FILE` founds one for several "
         "machines, and `hanse league apply FILE` changes it while it runs "
-        "([Members that come and go](../membership.md)). A field that does not exist is refused, with the "
-        "name that was probably meant. [Job file](job-file.md#values) says how CPUs, bytes and times are "
-        "written.",
+        "([Members that come and go](../operator/membership.md)). A field that does not exist is refused, "
+        "with the name that was probably meant. [Job file](job-file.md#values) says how CPUs, bytes and "
+        "times are written.",
         *parts,
         "## Fields of timings",
         "Times of the protocol. The defaults suit a real network; change them only for a reason, and for the "

@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 from hanse.core.warden.runner_sessions import lease_span
-from hanse.live.config.league import LIVE_TIMINGS
+from hanse.league.config import LIVE_TIMINGS
 from hanse.model.ids import SECOND
 
 WIDTH: Final = 860

@@ -8,8 +8,11 @@ from typing import Final, NamedTuple
 from hanse.live import telemetry
 from hanse.live.telemetry.broker_metrics import BrokerMetrics
 from hanse.live.telemetry.http_metrics import HttpMetrics
+from hanse.live.telemetry.job_metrics import JobMetrics
 from hanse.live.telemetry.member_metrics import JournalMetrics, MemberMetrics
 from hanse.live.telemetry.otlp import SpanExporter
+from hanse.live.telemetry.placement_metrics import PlacementMetrics
+from hanse.live.telemetry.view_metrics import ViewMetrics
 from hanse.live.telemetry.warden_metrics import BackendCounts, WardenMetrics
 from tools.reference.markdown import fence, paragraphs, table
 
@@ -19,9 +22,12 @@ PLACES: Final = {
     BackendCounts.__name__: "warden, runner",
     BrokerMetrics.__name__: "broker",
     HttpMetrics.__name__: "every member",
+    JobMetrics.__name__: "broker",
     SpanExporter.__name__: "broker",
     JournalMetrics.__name__: "broker, warden",
     MemberMetrics.__name__: "every member",
+    PlacementMetrics.__name__: "broker",
+    ViewMetrics.__name__: "broker",
     WardenMetrics.__name__: "warden",
 }
 """The class that makes a metric -> the members that have it; no class: functions that all members use."""
@@ -46,7 +52,7 @@ def page() -> str:
         fence("sh", SCRAPE),
         "Every member answers `GET /metrics` in the text format of Prometheus, to the role `viewer` and "
         "above. "
-        "[Running a league](../operations.md#metrics) explains scraping, alerts and the dashboard.",
+        "[Monitoring](../operator/monitoring.md#metrics) explains scraping, alerts and the dashboard.",
         "Labels never hold an id. Amounts of resources are in cores, bytes, GPUs and whole units. "
         "Counters begin "
         "at 0 when a process starts. A histogram has the series `_bucket`, `_sum` and `_count`.",

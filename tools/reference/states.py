@@ -103,7 +103,7 @@ def messages() -> str:
         fence("mermaid", "\n".join(["flowchart LR", *arrows])),
         "A member accepts a message only if the role that the sender's certificate proves may send it "
         "(`live/rpc/peer_permissions.py`). Pairs of roles that are not in the table exchange nothing. "
-        "[Protocol](../protocol.md) explains each message. *Sequenced* messages arrive exactly once and "
+        "[Protocol](protocol.md) explains each message. *Sequenced* messages arrive exactly once and "
         "in order; "
         "*soft* messages may be lost.",
         table(("from", "to", "sequenced", "soft"), rows),

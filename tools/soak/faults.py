@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 from tests.live.harness import Door, LiveLeague
 
-from hanse.live.config.league_file import league_to_text, load
+from hanse.league.file import league_to_text, load
 from hanse.registry import QUEUE_ORDERS
 from hanse.security.identity import Role
 from tools.soak.setting import BROKERS, CLUSTERS, NODES, RUNNER, Setting

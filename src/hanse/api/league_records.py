@@ -1,11 +1,9 @@
-"""Requests and answers about the league file."""
+"""Requests and answers about the league file, and the votes by which brokers agree on its next version."""
 
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
-
-from hanse.live.membership.paxos import VoteReply, VoteRequest
 
 FILE_CHARACTERS_MAX = 4 << 20
 FileText = Annotated[str, Meta(max_length=FILE_CHARACTERS_MAX)]
@@ -69,6 +67,39 @@ class Fence(msgspec.Struct, frozen=True):
     """The reason why a member may not act, from that member to a broker. The answer is the same record."""
 
     reason: Annotated[str, Meta(max_length=FENCE_CHARACTERS_MAX)]
+
+
+Ballot = tuple[int, str]
+"""Number of a round and name of the broker that holds it: no two rounds are equal."""
+NO_BALLOT: Ballot = (0, "")
+
+
+class Vote(msgspec.Struct, frozen=True):
+    """Promise and acceptance of a broker for one version."""
+
+    version: int
+    promised: Ballot = NO_BALLOT
+    """The broker takes no part in a round below this one."""
+    accepted: Ballot = NO_BALLOT
+    text: str = ""
+    """Text accepted in round ``accepted``; empty: none."""
+
+
+class VoteRequest(msgspec.Struct, frozen=True):
+    """Request of a broker to another: take part in this round (no ``text``), or accept this text in it."""
+
+    version: int
+    ballot: Ballot
+    text: str = ""
+
+
+class VoteReply(msgspec.Struct, frozen=True):
+    """Reply of a broker: its agreement, and its vote as it is now."""
+
+    agreed: bool
+    current: int
+    """Version that the broker uses."""
+    vote: Vote
 
 
 class BallotRequest(msgspec.Struct, frozen=True):

@@ -210,7 +210,7 @@ class ErrorText(msgspec.Struct, frozen=True):
     """The error of a request."""
 
     code: str = ""
-    """A word for programs; docs/api.md lists them."""
+    """A word for programs; docs/user/api.md lists them."""
     message: str = ""
     """A sentence for people."""
     hint: str = ""
@@ -225,37 +225,6 @@ class ErrorAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     error: ErrorText = ErrorText()
     results: tuple[SubmitResult, ...] = ()
     """With ``bad_jobs``: the problems of each job of the request."""
-
-
-class CandidateAnswer(msgspec.Struct, frozen=True):
-    """A cluster as a candidate for a planned job."""
-
-    cluster: str
-    slots: int = 0
-    """Tasks of the first group that have room there now."""
-    score: int = 0
-    """Number of draws out of a thousand in which the first task starts there."""
-    reason: str = ""
-    chosen: bool = False
-
-
-class StartAnswer(msgspec.Struct, frozen=True):
-    """Delay until the first task starts, in microseconds; None: unknown."""
-
-    p10: int | None = None
-    p50: int | None = None
-    p90: int | None = None
-
-
-class PlanAnswer(msgspec.Struct, frozen=True):
-    """``POST /v1/plan``: ``live.readmodel.start_estimate.Plan`` without what needs NumPy."""
-
-    starts_now: bool
-    candidates: tuple[CandidateAnswer, ...] = ()
-    start: StartAnswer = StartAnswer()
-    unknown: str = ""
-    """Reason why some of ``start`` is unknown, as a sentence."""
-    caveats: tuple[str, ...] = ()
 
 
 class Health(msgspec.Struct, frozen=True):

@@ -88,7 +88,7 @@ class JobType(TextParam):
     def shell_complete(self, ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the newest jobs, if the league answers."""
         with suppress(click.ClickException, OSError):
-            from hanse.client.client import JobFilter  # noqa: PLC0415  as above
+            from hanse.client.job_listing import JobFilter  # noqa: PLC0415  as above
 
             del ctx
             with league_client() as client:

@@ -6,12 +6,11 @@ the same report. Times in a report are seconds since the league was ready.
 """
 
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final
 
-import msgspec
-
-from hanse.core.config import NodeConfig, Timings, WardenConfig
-from hanse.model.constraints import Constraint, Is
+from hanse.cli.demo_report import DemoDecision, DemoEvent, DemoJob, DemoReport, Promise
+from hanse.cli.demo_workload import BROKERS, WARM_UP, WORKLOAD, demo_clusters, make_plan
+from hanse.core.config import Timings
 from hanse.model.decision import Decision
 from hanse.model.effects import (
     Effect,
@@ -24,11 +23,11 @@ from hanse.model.effects import (
 )
 from hanse.model.events import Event, MessageReceived
 from hanse.model.ids import MILLISECOND, SECOND, JobId, job_of, job_text
-from hanse.model.job import JobClass, JobSpec, TaskGroup
 from hanse.model.messages import Outcome, OwnershipTransferred, TaskUpdates
-from hanse.model.resources import Resources
 from hanse.sim.backend import SimulatedAttempt
-from hanse.sim.checkers import Oracle, check_idle, check_replay
+from hanse.sim.checkers.idle_league import check_idle
+from hanse.sim.checkers.journal_replay import check_replay
+from hanse.sim.checkers.oracle import Oracle
 from hanse.sim.clients import Clients
 from hanse.sim.league import LeagueDesign, PolicyNames, SimulatedLeague
 from hanse.sim.network import SimulatedNetwork, delay_table
@@ -36,12 +35,9 @@ from hanse.sim.render import decision_text
 from hanse.sim.settled_tasks import for_each_task
 from hanse.sim.shipped_league import shipped_factories
 from hanse.sim.story import Story
-from hanse.sim.workload import GroupBehaviour, JobPlan, SeedWorkload, payload_of
+from hanse.sim.workload import JobPlan, SeedWorkload
 from hanse.sim.world import Violation, VirtualWorld
 
-BROKERS: Final = ("east", "west")
-WARM_UP: Final = 3 * SECOND
-"""Time for the members to connect before the first job."""
 DELAY_MEAN: Final = 2 * MILLISECOND
 """Mean one-way delay of a message."""
 CRASH_AT: Final = WARM_UP + 9 * SECOND
@@ -50,76 +46,6 @@ FINISH_MAX: Final = 600 * SECOND
 """Time by which all jobs must have ended."""
 GANG_WINDOW: Final = 2 * SECOND
 """Greatest difference of the start times of a gang's tasks."""
-GIB: Final = 1 << 30
-
-
-class DemoJob(msgspec.Struct, frozen=True):
-    """Report about one job. Times in seconds."""
-
-    name: str
-    what: str
-    """Special feature of the job."""
-    job: str
-    """Job id; empty if the job was refused."""
-    submitted_to: str
-    ended_at: str
-    """Broker that owned the job at its end: another one after a takeover."""
-    submitted: float
-    tasks: int
-    attempts: int
-    """Attempts that ran; more than tasks if some were preempted, lost or failed."""
-    places: dict[str, int]
-    """Cluster -> attempts that ran there."""
-    first_start: float | None
-    """Seconds from submission to the start of its first task."""
-    mean_start: float | None
-    """Mean seconds from submission to the start of a task."""
-    finished: float | None
-    """Seconds from submission to its end."""
-    outcome: str
-
-
-class DemoEvent(msgspec.Struct, frozen=True):
-    """Event of the league worth reporting, such as a crash."""
-
-    at: float
-    text: str
-
-
-class DemoDecision(msgspec.Struct, frozen=True):
-    """Recorded decision."""
-
-    at: float
-    broker: str
-    job: str
-    group: str
-    answered: str
-    tasks: int
-    reason: str
-    considered: tuple[tuple[str, int, str], ...]
-
-
-class Promise(msgspec.Struct, frozen=True):
-    """Promise of the league, and what it was checked against."""
-
-    promise: str
-    checked: str
-
-
-class DemoReport(msgspec.Struct, frozen=True):
-    """Report of the demonstration."""
-
-    seed: int
-    simulated: float
-    """Seconds until the last job ended."""
-    events: int
-    digest: str
-    jobs: tuple[DemoJob, ...]
-    happenings: tuple[DemoEvent, ...]
-    decisions: tuple[DemoDecision, ...]
-    promises: tuple[Promise, ...]
-    violation: str
-    """Broken promise; empty if all were kept."""
 
 
 class LaunchRecorder:
@@ -190,7 +116,7 @@ class DemoLeague:
         self.recorder = DemoRecorder()
         self.world = VirtualWorld(self.recorder)
         self.timings = Timings()
-        wardens = _clusters(self.timings)
+        wardens = demo_clusters(self.timings)
         network = SimulatedNetwork(self.world, Random(rng.getrandbits(64)))
         design = LeagueDesign(BROKERS, wardens, self.timings, policies=PolicyNames(order="priority"))
         self.league = SimulatedLeague(
@@ -199,7 +125,7 @@ class DemoLeague:
         for link in network.links:
             link.delays = delay_table("exponential", DELAY_MEAN)
         arrivals = Random(rng.getrandbits(64))
-        plans = [_make_plan(number, workload_job, arrivals) for number, workload_job in enumerate(_WORKLOAD)]
+        plans = [make_plan(number, workload_job, arrivals) for number, workload_job in enumerate(WORKLOAD)]
         self.workload = SeedWorkload(rng.getrandbits(63), plans)
         self.oracle = Oracle(self.world, self.workload, wardens, design.lost_max)
         self.launch_recorder = LaunchRecorder(self.oracle)
@@ -297,7 +223,7 @@ class DemoLeague:
         refused = self.clients.replies.get(2 * plan.number, "")
         return DemoJob(
             name=plan.spec.name,
-            what=_WORKLOAD[plan.number].what,
+            what=WORKLOAD[plan.number].what,
             job=job_text(job) if job is not None else "",
             submitted_to=plan.broker,
             ended_at=settled[1] if settled is not None else "",
@@ -346,91 +272,3 @@ class DemoLeague:
 
 def _report_seconds(at: int) -> float:
     return (at - WARM_UP) / SECOND
-
-
-def _clusters(timings: Timings) -> tuple[WardenConfig, ...]:
-    plain = NodeConfig(Resources(8_000, 32 * GIB), (("arch", "x86-64"),), "luebeck.r1")
-    strong = NodeConfig(Resources(16_000, 64 * GIB, 2), (("arch", "x86-64"), ("ssd", True)), "hamburg.r1")
-    small = NodeConfig(Resources(4_000, 16 * GIB), (("arch", "arm64"),), "bremen.r1")
-    return (
-        WardenConfig("luebeck", (plain,) * 4, BROKERS, timings, reserve=1),
-        WardenConfig("hamburg", (strong,) * 3, BROKERS, timings),
-        WardenConfig("bremen", (small,) * 4, BROKERS, timings),
-    )
-
-
-class _WorkloadJob(NamedTuple):
-    """Job of the workload."""
-
-    what: str
-    """Special feature of the job."""
-    at: int
-    """Arrival time in seconds; shifted by up to half a second."""
-    broker: str
-    spec: JobSpec
-    run: tuple[int, ...]
-    """Mean run time of a task of each group, in seconds."""
-    failing: int = 0
-    """Failing attempts out of a thousand."""
-    after: tuple[int, ...] = ()
-    """Indices of jobs that must succeed first."""
-
-
-_CORE: Final = Resources(1_000, GIB)
-_BUILD: Final = (
-    TaskGroup("fetch", 2, _CORE),
-    TaskGroup("compile", 8, Resources(2_000, 2 * GIB), needs=("fetch",)),
-    TaskGroup("link", 1, Resources(4_000, 8 * GIB), needs=("compile",)),
-)
-
-
-def _equal_tasks(
-    count: int, ask: Resources = _CORE, where: Constraint | None = None
-) -> tuple[TaskGroup, ...]:
-    return (TaskGroup(count=count, ask=ask, where=where),)
-
-
-_WORKLOAD: Final = (
-    _WorkloadJob(
-        "gang, 4 GPUs",
-        0,
-        "west",
-        JobSpec(_equal_tasks(4, Resources(4_000, GIB, 1)), "train", gang=True),
-        (15,),
-    ),
-    _WorkloadJob(
-        "preemptible", 1, "east", JobSpec(_equal_tasks(72), "simulate", preemptible=True, grace=SECOND), (12,)
-    ),
-    _WorkloadJob("DAG, 3 groups", 2, "east", JobSpec(_BUILD, "build"), (3, 8, 4)),
-    _WorkloadJob("array", 2, "west", JobSpec(_equal_tasks(24, Resources(2_000, GIB)), "render"), (8,)),
-    _WorkloadJob(
-        "needs arm64", 3, "east", JobSpec(_equal_tasks(6, where=Is("arch", "arm64")), "arm-tests"), (6,)
-    ),
-    _WorkloadJob(
-        "latency class", 4, "west", JobSpec(_equal_tasks(2), "notebook", klass=JobClass.LATENCY), (2,)
-    ),
-    _WorkloadJob(
-        "urgent", 6, "west", JobSpec(_equal_tasks(1, Resources(8_000, GIB)), "report", priority=50), (5,)
-    ),
-    _WorkloadJob("3 retries", 7, "west", JobSpec(_equal_tasks(6), "flaky", retries=3), (3,), failing=250),
-    _WorkloadJob(
-        "gang, 50 GPUs",
-        8,
-        "west",
-        JobSpec(_equal_tasks(50, Resources(1_000, GIB, 1)), "huge", gang=True),
-        (5,),
-    ),
-    _WorkloadJob("after build", 10, "west", JobSpec(_equal_tasks(1), "publish"), (2,), after=(2,)),
-)
-"""Workload: more than the league holds at once, of every kind, with one job to be refused."""
-
-
-def _make_plan(number: int, workload_job: _WorkloadJob, rng: Random) -> JobPlan:
-    groups = tuple(
-        msgspec.structs.replace(group, payload=payload_of(number, position))
-        for position, group in enumerate(workload_job.spec.groups)
-    )
-    spec = msgspec.structs.replace(workload_job.spec, groups=groups, client_id=f"demo{number}")
-    truths = tuple(GroupBehaviour(length * SECOND, workload_job.failing) for length in workload_job.run)
-    at = WARM_UP + workload_job.at * SECOND + rng.randrange(SECOND // 2)
-    return JobPlan(number, at, workload_job.broker, spec, truths, workload_job.after)

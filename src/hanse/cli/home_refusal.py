@@ -6,7 +6,7 @@ from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from hanse.live.config.league import LeagueConfig
+    from hanse.league.config import LeagueConfig
     from hanse.security.home import Home
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hanse.live.config.league import LeagueConfig
+    from hanse.league.config import LeagueConfig
 
 
 def isolation_notices(league: "LeagueConfig", home: Path) -> list[str]:
@@ -23,7 +23,7 @@ def isolation_notices(league: "LeagueConfig", home: Path) -> list[str]:
 
 def backend_notices(league: "LeagueConfig") -> list[str]:
     """Return what the backends of the league never isolate, a line for each kind."""
-    from hanse.live.backends.registry import BACKENDS  # noqa: PLC0415  keeps 'hanse up' fast
+    from hanse.league.backend_kinds import BACKENDS  # noqa: PLC0415  keeps 'hanse up' fast
 
     names: dict[str, list[str]] = {}
     for entry in league.clusters:
@@ -38,8 +38,9 @@ def backend_notices(league: "LeagueConfig") -> list[str]:
 
 def hiding_notice(league: "LeagueConfig") -> str | None:
     """Return a warning if tasks of root's daemons see each other's command lines; None if not, or allowed."""
+    from hanse.league.config import UserRange  # noqa: PLC0415  as above
     from hanse.live.backends.process.sandbox import hiding_problem  # noqa: PLC0415  keeps 'hanse up' fast
-    from hanse.live.backends.process.task_users import UserRange, choose_user  # noqa: PLC0415  as above
+    from hanse.live.backends.process.task_users import choose_user  # noqa: PLC0415  as above
 
     backends = [entry.backend for entry in league.clusters if entry.backend.kind == "process"]
     if os.geteuid() != 0 or not any(

@@ -20,9 +20,9 @@ from typing import Final
 import msgspec
 
 from hanse.core.broker.state import decode_state
+from hanse.league.config import LeagueConfig, LeagueError
+from hanse.league.file import load
 from hanse.live.config import config_history
-from hanse.live.config.league import LeagueConfig, LeagueError
-from hanse.live.config.league_file import load
 from hanse.live.journal.errors import JournalError
 from hanse.live.journal.reading import History, read_history, read_records
 from hanse.live.journal.walk import list_files

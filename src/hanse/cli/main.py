@@ -79,7 +79,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "replay", "replay", "Replay a trace under several policies and compare the results."
     ),
     "sweep": CommandEntry(
-        "replay", "sweep_command", "Replay a trace over a grid of loads, policies and brokers."
+        "sweep", "sweep_command", "Replay a trace over a grid of loads, policies and brokers."
     ),
     "policies": CommandEntry("replay", "policies_command", "List the policies that a replay can compare."),
     "train": CommandEntry("learning", "train", "Train a policy."),
@@ -203,7 +203,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         click.echo(f"hanse: {where}{error.strerror or error}", err=True)
         return ExitCode.FILE
-    except Exception:  # noqa: BLE001  any other exception is a bug of Hanse
+    except Exception as error:  # noqa: BLE001  any other exception is a bug of Hanse
+        missing = _find_missing_extra(error)
+        if missing is not None:
+            missing.show()
+            return missing.status
         _print_bug_report()
         return ExitCode.BUG
     return _exit_status(status)
@@ -214,6 +218,20 @@ def _exit_status(returned: object) -> int:
     if returned is None:
         return ExitCode.OK
     return returned if isinstance(returned, int) else ExitCode.FAILED
+
+
+def _find_missing_extra(error: Exception) -> CommandError | None:
+    """Return the error of a command whose optional packages are not installed; None: it is another error."""
+    if not isinstance(error, ModuleNotFoundError):
+        return None
+    from hanse.registry.extras import find_missing_extra, install_command  # noqa: PLC0415  rarely needed
+
+    found = find_missing_extra(error)
+    if found is None:
+        return None
+    package, extra = found
+    message = f"this command needs {package}, which is not installed: {install_command(extra)}"
+    return CommandError(message, ExitCode.UNAVAILABLE)
 
 
 def _print_bug_report() -> None:

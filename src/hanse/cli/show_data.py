@@ -5,7 +5,8 @@ from typing import Final
 import msgspec
 
 from hanse.api.rows import DecisionRow, JobDetail, TaskRow
-from hanse.client.client import PAGE_ROWS, LeagueClient
+from hanse.client.client import LeagueClient
+from hanse.client.job_listing import PAGE_ROWS
 from hanse.model.messages import ResourceUsage
 
 USAGE_TASKS_MAX: Final = 10_000

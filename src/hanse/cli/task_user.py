@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from hanse.live.config.league import LeagueConfig
+    from hanse.league.config import LeagueConfig
 
 PER_JOB: Final = "per-job"
 """Same as in ``live.backends.process.task_users``, which is not imported before the league starts."""
@@ -39,7 +39,7 @@ def python_problem(league: "LeagueConfig") -> str | None:
     """Return why Python calls cannot run in a league of this process, in sentences; None if they can."""
     if os.geteuid() != 0:
         return None
-    from hanse.live.backends.registry import BACKENDS  # noqa: PLC0415  see the module's docstring
+    from hanse.league.backend_kinds import BACKENDS  # noqa: PLC0415  see the module's docstring
 
     default_users = {
         entry.backend.kind: BACKENDS.get(entry.backend.kind).task_user for entry in league.clusters

@@ -184,8 +184,8 @@ class Endpoints:
         """Read the league file, if there is one."""
         if not self.context.home:
             return
-        from hanse.live.config.league import LeagueError  # noqa: PLC0415  only when nobody answers
-        from hanse.live.config.league_file import load  # noqa: PLC0415  as above
+        from hanse.league.config import LeagueError  # noqa: PLC0415  only when nobody answers
+        from hanse.league.file import load  # noqa: PLC0415  as above
 
         with suppress(OSError, LeagueError):
             league = load(Home(Path(self.context.home)).league_file)
@@ -266,6 +266,13 @@ class Endpoints:
         if busy is not None:
             raise refusal_error(busy)
         raise self.unreachable_error(silent)
+
+    def ask_broker(self, broker: str, target: str) -> HttpReply:
+        """Ask one broker, where each is asked; a busy broker counts as silent."""
+        reply = self.broker(broker).request("GET", target)
+        if reply.status in BUSY:
+            raise NoAnswerError(refusal_error(reply).message, sent=True)
+        return reply
 
     def unreachable_error(self, silent: dict[str, str]) -> CommandError:
         """Return the error when no broker answers, with the reasons and a hint."""

@@ -22,7 +22,8 @@ class ExitCode(IntEnum):
     BAD_JOB = 65
     """A job breaks a rule of the form; nothing was submitted."""
     UNAVAILABLE = 69
-    """The league cannot be reached, or not the part of it that knows the answer."""
+    """The league cannot be reached, or not the part of it that knows the answer; or a package that the
+    command needs is not installed."""
     BUG = 70
     """A bug of Hanse: please report the traceback."""
     FILE = 74

@@ -2,10 +2,10 @@
 
 from hanse.api.drains import DrainFacts
 from hanse.api.league_records import ApplyAnswer, LeagueFile
+from hanse.api.plan_records import CandidateAnswer, GroupOutlookAnswer, OutlookAnswer, PlanAnswer, StartAnswer
 from hanse.api.records import (
     Amounts,
     BrokerAnswer,
-    CandidateAnswer,
     ClusterAnswer,
     ClusterDetail,
     DecisionsAnswer,
@@ -18,9 +18,7 @@ from hanse.api.records import (
     NodeAnswer,
     NodesAnswer,
     PeopleAnswer,
-    PlanAnswer,
     RevokeAnswer,
-    StartAnswer,
     SubmitAnswer,
     SubmitResult,
     TasksAnswer,
@@ -42,11 +40,13 @@ __all__ = [
     "ErrorAnswer",
     "ErrorText",
     "Flaw",
+    "GroupOutlookAnswer",
     "JobsAnswer",
     "LeagueAnswer",
     "LeagueFile",
     "NodeAnswer",
     "NodesAnswer",
+    "OutlookAnswer",
     "PeopleAnswer",
     "PlanAnswer",
     "RevokeAnswer",

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
@@ -290,3 +290,9 @@ def failure_text(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__
+
+
+def build_target(path: str, query: dict[str, str]) -> str:
+    """Build a path with the parameters that have a value."""
+    filled = {name: value for name, value in query.items() if value}
+    return f"{path}?{urlencode(filled)}" if filled else path

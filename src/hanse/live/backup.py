@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from hanse.live.config.league_file import load
+from hanse.league.file import load
 from hanse.live.high_water_mark import (
     HIGH_WATER_MARK_FILE,
     JOURNAL_OLDER_FILE,

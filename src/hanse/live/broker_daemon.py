@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from hanse.core.broker.broker import Broker
+from hanse.league.config import LeagueConfig
 from hanse.live.ca.replication import AuthorityCopy
 from hanse.live.clock import Clock
 from hanse.live.config.config_history import (
@@ -16,7 +17,6 @@ from hanse.live.config.config_history import (
     read_config_history,
     settings_problem,
 )
-from hanse.live.config.league import LeagueConfig
 from hanse.live.daemon import Daemon, make_peer
 from hanse.live.high_water_mark import (
     keep_high_water_mark,
@@ -26,7 +26,6 @@ from hanse.live.high_water_mark import (
 from hanse.live.history_check import HISTORY_MESSAGES, HistoryCheck
 from hanse.live.http.broker_api import BrokerApi
 from hanse.live.http.enrollment_api import EnrollmentApi
-from hanse.live.http.server import HttpsServer
 from hanse.live.journal.errors import RecordTooLarge
 from hanse.live.journal.journal import Journal
 from hanse.live.journal.reading import read_history
@@ -39,9 +38,9 @@ from hanse.live.recovery import JOURNAL_DIRECTORY, decode_event, recover
 from hanse.live.rpc.peer_permissions import Peer
 from hanse.live.rpc.validation_context import ValidationContext, broker_validation_context
 from hanse.live.shell import JournalledShell
-from hanse.live.telemetry.broker_metrics import BrokerMetrics, unfinished_jobs
+from hanse.live.telemetry.broker_metrics import BrokerMetrics
+from hanse.live.telemetry.job_metrics import unfinished_jobs
 from hanse.live.telemetry.json_logs import log_fields
-from hanse.live.telemetry.metrics_endpoint import metrics_route
 from hanse.model.advice import Advice
 from hanse.model.effects import (
     Effect,
@@ -55,6 +54,7 @@ from hanse.model.effects import (
     TasksSettled,
 )
 from hanse.model.events import AdviceReceived, Booted, MessageReceived
+from hanse.model.history import HISTORY_EFFECTS
 from hanse.model.messages import Envelope
 from hanse.registry import SIZERS
 from hanse.security.home import Home
@@ -62,6 +62,8 @@ from hanse.security.identity import Identity, Role
 
 READ_MODEL_FILE: Final = "reads.sqlite"
 SEED_BITS: Final = 62
+_FOR_READERS: Final = frozenset((RecordDecision, TaskSettled, TasksSettled, JobSettled)) | HISTORY_EFFECTS
+"""Effects that the shell does not perform: the feeder of the read model and the metrics get them."""
 log = logging.getLogger(__name__)
 
 
@@ -145,16 +147,10 @@ class BrokerDaemon(Daemon):
             self._policy = PolicyProcess(self._on_advice, self.count, model)
             self.run_in_background(self._policy.run())
         league_files = LeagueFileSync(self, self._settings_problem, self.machine.count_unreplicated)
-        metrics.league_file_state = league_files.monitoring_summary
         enrollment = EnrollmentApi(Home(self.home), self.credentials, lambda: league_files.newest, self.count)
         api = BrokerApi(self, self.machine, shell, feeder, self._pending_requests, enrollment, league_files)
-        application = api.application()
-        application.router.routes.append(metrics_route(metrics, self.count))
-        self.server = HttpsServer(metrics.http.wrap(application), self.credentials)
-        await self.server.listen(self.server_address)
-        self.run_in_background(api.revocations.run())
+        await self.serve(api.application(), api.revocations, league_files)
         self.run_in_background(keep_high_water_mark(self.directory, recovered.journal))
-        self.run_in_background(league_files.run())
         self.run_in_background(AuthorityCopy(self).obtain())
 
     def _make_shell(
@@ -165,7 +161,7 @@ class BrokerDaemon(Daemon):
         shell = JournalledShell(
             self.machine, clock, self._perform, journal, self.fail, metrics.on_event_durable, self._digests
         )
-        shell.snapshot_limit = lambda: feeder.applied
+        shell.snapshots.limit = lambda: feeder.applied
         shell.on_early_acceptance = feeder.promise
         shell.on_disk_full = feeder.release_waiters
         feeder.is_journal_full = lambda: shell.disk_full
@@ -243,6 +239,4 @@ class BrokerDaemon(Daemon):
             if self._policy is not None:
                 self._policy.ask(effect)  # type: ignore[arg-type]  # the type is the test
         else:
-            assert kind in (RecordDecision, TaskSettled, TasksSettled, JobSettled), (
-                f"a broker has no effect {effect}"
-            )
+            assert kind in _FOR_READERS, f"a broker has no effect {effect}"

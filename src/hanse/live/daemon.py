@@ -12,11 +12,14 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Final
 
+from hanse.league.config import Address, LeagueConfig, LeagueError
 from hanse.live.ca import client
-from hanse.live.config.league import Address, LeagueConfig, LeagueError
 from hanse.live.high_water_mark import LostHistoryError
+from hanse.live.http.application import ApiApplication
+from hanse.live.http.revocation_sync import RevocationSync
 from hanse.live.http.server import HttpsServer
 from hanse.live.membership.fencing import report_fenced
+from hanse.live.membership.membership import LeagueFileSync
 from hanse.live.readiness import NO_REPORT, StartReport
 from hanse.live.rpc.peer_permissions import Peer
 from hanse.live.rpc.transport import Transport
@@ -24,6 +27,7 @@ from hanse.live.rpc.validation_context import ValidationContext
 from hanse.live.telemetry.json_logs import log_fields
 from hanse.live.telemetry.loop_lag import LoopLag
 from hanse.live.telemetry.member_metrics import MemberMetrics
+from hanse.live.telemetry.metrics_endpoint import metrics_route
 from hanse.live.wall_clock_check import WallClockCheck
 from hanse.model.messages import Envelope
 from hanse.security.credentials import Credentials
@@ -108,6 +112,18 @@ class Daemon:
             await self.server.close()
         await self.transport.close()
         self.metrics.close()
+
+    async def serve(
+        self, application: ApiApplication, revocations: RevocationSync, league_files: LeagueFileSync
+    ) -> None:
+        """Start the HTTPS server with the metrics of this member, and keep its revocations and its league
+        file up to date."""
+        self.metrics.league_file_state = league_files.monitoring_summary
+        application.router.routes.append(metrics_route(self.metrics, self.count))
+        self.server = HttpsServer(self.metrics.http.wrap(application), self.credentials)
+        await self.server.listen(self.server_address)
+        self.run_in_background(revocations.run())
+        self.run_in_background(league_files.run())
 
     def fail(self, error: BaseException) -> None:
         """Stop because of an error that cannot be repaired while running, and log it."""

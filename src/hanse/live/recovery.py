@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from hanse.league.config import LeagueError
 from hanse.live.clock import Clock
 from hanse.live.config.config_history import (
     CONFIG_HISTORY_FILE,
@@ -22,7 +23,6 @@ from hanse.live.config.config_history import (
     settings_problem,
     write_config_history,
 )
-from hanse.live.config.league import LeagueError
 from hanse.live.high_water_mark import (
     LostHistoryError,
     read_high_water_mark,

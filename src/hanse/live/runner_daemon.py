@@ -3,19 +3,17 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from hanse.league.config import LeagueConfig
 from hanse.live.backends.factory import make_backend
 from hanse.live.clock import Clock
 from hanse.live.config.home_permissions import backend_directory_problem
-from hanse.live.config.league import LeagueConfig
 from hanse.live.daemon import Daemon, make_peer
 from hanse.live.http.cluster_api import RunnerApi
-from hanse.live.http.server import HttpsServer
 from hanse.live.membership.membership import LeagueFileSync
 from hanse.live.recovery import CLOCK_FILE
 from hanse.live.rpc.peer_permissions import Peer
 from hanse.live.rpc.validation_context import ValidationContext, runner_validation_context
 from hanse.live.runner_host import RunnerHost
-from hanse.live.telemetry.metrics_endpoint import metrics_route
 from hanse.live.telemetry.warden_metrics import RunnerMetrics
 from hanse.security.identity import Identity, Role
 
@@ -54,14 +52,8 @@ class RunnerDaemon(Daemon):
         league_files = LeagueFileSync(
             self, lambda league: backend_directory_problem(league, self.identity.name) or ""
         )
-        metrics.league_file_state = league_files.monitoring_summary
         api = RunnerApi(self, self.cluster, backend, league_files)
-        application = api.application()
-        application.router.routes.append(metrics_route(metrics, self.count))
-        self.server = HttpsServer(metrics.http.wrap(application), self.credentials)
-        await self.server.listen(self.server_address)
-        self.run_in_background(api.revocations.run())
-        self.run_in_background(league_files.run())
+        await self.serve(api.application(), api.revocations, league_files)
 
     async def close(self) -> None:
         """Close all; tasks go on under their watchdogs."""

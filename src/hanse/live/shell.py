@@ -25,18 +25,14 @@ from hanse.core.machine import Machine
 from hanse.live.clock import Clock
 from hanse.live.journal.errors import JournalFull
 from hanse.live.journal.journal import Journal
-from hanse.model.effects import Effect, JobAccepted, WakeAt
+from hanse.live.snapshots import Snapshots
+from hanse.model.effects import Effect, JobAccepted, WakeAt, orders_of
 from hanse.model.events import Event, JobSubmitted, MessageReceived, Tick
+from hanse.model.history import HISTORY_EFFECTS
 
 UNCOMMITTED_MAX: Final = 50_000
 """Events whose write has not returned. Above half of it the shell turns new requests away; at the whole it
 drops messages (their senders repeat them)."""
-SNAPSHOT_EVENTS: Final = 50_000
-"""Events between snapshots: the replay of a restart, about half a second."""
-SNAPSHOT_BYTES: Final = 64 << 20
-"""Bytes of records between snapshots, whatever their number: the replay of a restart. A larger state is
-written when as many bytes of records have come, so snapshots at most double the bytes written, and a restart
-reads that state anyway."""
 QUICK_SECONDS: Final = 0.002
 """Longest duration of a fast write."""
 SLOW_DISK_SCORE: Final = 8.0
@@ -50,8 +46,6 @@ INLINE_EVENTS_MAX: Final = 32
 """Number of events up to which the loop writes them itself."""
 LAZY_SECONDS: Final = 0.05
 """Seconds that an event without effects may wait for others to share its write."""
-CHECK_EVENTS: Final = 10_000
-"""Events between two checks of the machine's invariants."""
 DISK_FULL_RETRY_SECONDS: Final = 1.0
 """Seconds until a write that found the disk full is tried again."""
 
@@ -151,15 +145,7 @@ class JournalledShell(Shell):
         self._commit_soon = False
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         """Futures of ``wait_durable`` with the positions that they wait for, in order."""
-        self._snapshot_due = journal.snapshot_position + SNAPSHOT_EVENTS
-        """Counted from the newest snapshot and not from the start: a member that is killed again and again
-        must not replay more each time."""
-        self._snapshot_bytes_due = max(SNAPSHOT_BYTES, journal.snapshot_bytes)
-        self._check_due = journal.position + CHECK_EVENTS
-        self.snapshot_limit: Callable[[], int] = lambda: journal.durable
-        """Return the highest position at which a snapshot may be made: at a broker, the read model's
-        position."""
-        self._pending_snapshot: tuple[int, bytes] | None = None
+        self.snapshots = Snapshots(machine, journal, fail)
         self._thread_time = 0.0
         """Processor time of this thread at the latest write, in seconds."""
         self.longest_seconds = 0.0
@@ -208,7 +194,7 @@ class JournalledShell(Shell):
         for effect in effects:
             if type(effect) is WakeAt:
                 self._wake_at(effect.at)  # at once: it is local, and a tick is an event of its own
-            else:
+            elif type(effect) not in HISTORY_EFFECTS:
                 silent = False
         if not self._committing:
             # After the other events of this turn of the loop, so that they share the write. An event without
@@ -318,7 +304,7 @@ class JournalledShell(Shell):
             committed.append(uncommitted.popleft())
             position, event, effects = committed[-1]
             if self._digests is not None:
-                self._digests.write(b"%d %08x\n" % (position, zlib.crc32(_encode(effects))))
+                self._digests.write(b"%d %08x\n" % (position, zlib.crc32(_encode(orders_of(effects)))))
             if type(event) is JobSubmitted:
                 del self._submissions[event.request]
             for effect in effects:
@@ -356,40 +342,15 @@ class JournalledShell(Shell):
 
     def _maintain(self) -> None:
         begun = time.perf_counter()
-        self._check_and_snapshot()
+        self.snapshots.on_committed()
         self._stop_timing(begun)
-
-    def _check_and_snapshot(self) -> None:
-        position = self.journal.position
-        if position >= self._check_due:
-            self._check_due = position + CHECK_EVENTS
-            self.machine.check()
-        due = position >= self._snapshot_due or self.journal.bytes >= self._snapshot_bytes_due
-        if due and self._pending_snapshot is None:
-            state = self.machine.dump()
-            self._snapshot_due = position + SNAPSHOT_EVENTS
-            self._snapshot_bytes_due = self.journal.bytes + max(SNAPSHOT_BYTES, len(state))
-            self._pending_snapshot = (position, state)
-        if self._pending_snapshot is not None:
-            at, state = self._pending_snapshot
-            if at <= self.journal.durable and at <= self.snapshot_limit():
-                self._pending_snapshot = None
-                self._pool.submit(self.journal.snapshot, at, state).add_done_callback(
-                    self._on_snapshot_written
-                )
-
-    def _on_snapshot_written(self, future: "Future[None]") -> None:
-        error = future.exception()
-        if isinstance(error, JournalFull):
-            log.warning("no snapshot was made: %s", error)  # the journal has all events
-        elif error is not None and not self.closed:
-            self.loop.call_soon_threadsafe(self._fail, error)
 
     def close(self) -> None:
         """Accept no more events. What is on disk is complete; what is not had no effects."""
         super().close()
         if self._commit_timer is not None:
             self._commit_timer.cancel()
+        self.snapshots.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
         if self._digests is not None:
             self._digests.close()

@@ -9,11 +9,11 @@ from typing import Final
 import msgspec
 
 from hanse.core.warden.warden import Warden
+from hanse.league.config import ClusterEntry, LeagueConfig
 from hanse.live.backends.factory import make_backend
 from hanse.live.backends.interface import Backend
 from hanse.live.config.config_history import member_settings, settings_problem, warden_settings
 from hanse.live.config.home_permissions import backend_directory_problem
-from hanse.live.config.league import ClusterEntry, LeagueConfig
 from hanse.live.config.node_discovery import discover_nodes
 from hanse.live.daemon import Daemon, make_peer
 from hanse.live.disk_guard import DiskGuard
@@ -21,7 +21,6 @@ from hanse.live.disk_space import DiskSpaceCheck
 from hanse.live.high_water_mark import keep_high_water_mark, write_final_high_water_mark
 from hanse.live.history_check import HISTORY_MESSAGES, HistoryCheck
 from hanse.live.http.cluster_api import ClusterApi
-from hanse.live.http.server import HttpsServer
 from hanse.live.journal.errors import RecordTooLarge
 from hanse.live.membership.membership import LeagueFileSync
 from hanse.live.recovery import recover
@@ -30,7 +29,6 @@ from hanse.live.rpc.validation_context import ValidationContext, warden_validati
 from hanse.live.runner_host import RunnerHost
 from hanse.live.shell import JournalledShell
 from hanse.live.telemetry.json_logs import log_fields
-from hanse.live.telemetry.metrics_endpoint import metrics_route
 from hanse.live.telemetry.warden_metrics import WardenMetrics
 from hanse.model.effects import Effect, RecordDecision, SendMessage
 from hanse.model.events import Booted, MessageReceived
@@ -130,15 +128,9 @@ class WardenDaemon(Daemon):
         league_files = LeagueFileSync(
             self, self._settings_problem, self._count_unfinished, self.machine.shards, self._is_drained
         )
-        metrics.league_file_state = league_files.monitoring_summary
         api = ClusterApi(self, self.entry, self.machine, shell, backend, league_files)
-        application = api.application()
-        application.router.routes.append(metrics_route(metrics, self.count))
-        self.server = HttpsServer(metrics.http.wrap(application), self.credentials)
-        await self.server.listen(self.server_address)
-        self.run_in_background(api.revocations.run())
+        await self.serve(api.application(), api.revocations, league_files)
         self.run_in_background(keep_high_water_mark(self.directory, recovered.journal))
-        self.run_in_background(league_files.run())
         self.run_in_background(DiskGuard(self.machine, shell, DiskSpaceCheck(self.directory)).run())
 
     def _count_unfinished(self) -> int:

@@ -16,15 +16,13 @@ letters, digits, ``_``, ``.``, ``-`` or ``/``. ``parse_constraint`` keeps what w
 ``constraints.normalise`` makes it comparable.
 """
 
-import re
 from typing import Final, assert_never
 
 import msgspec
 
+from hanse.model.constraint_tokens import MARKS, SyntaxFailure, Token, read_token
 from hanse.model.constraints import (
     DEPTH_MAX,
-    NUMBER_MAX,
-    NUMBER_MIN,
     RESERVED,
     TERMS_MAX,
     All,
@@ -44,21 +42,8 @@ WHERE_CHARACTERS_MAX: Final = 1 << 20
 """Maximum length of a condition, above the longest printed form of a valid constraint."""
 _SHOWN_MAX: Final = 60
 """Characters of the text shown around the place of an error."""
-_DIGITS_MAX: Final = 19
-"""Digits of the largest 64-bit number; longer ones are refused before they are converted."""
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-/]*", re.ASCII)
-_NUMBER: Final = re.compile(r"-?[0-9]+", re.ASCII)
-_GLUED: Final = re.compile(r"[A-Za-z0-9_.]+", re.ASCII)
-_MARKS: Final = ("==", "!=", "<=", ">=", "<", ">", "(", ")", ",")
 _ORDERS: Final[dict[str, ComparisonOperator]] = {"<": "<", "<=": "<=", ">": ">", ">=": ">="}
-_ESCAPES: Final = {"\\": "\\", "'": "'", '"': '"', "n": "\n", "r": "\r", "t": "\t"}
 _ESCAPED: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_SLIPS: Final = {
-    "=": "write '==' to compare",
-    "&": "write 'and'",
-    "|": "write 'or'",
-    "!": "write 'not', or '!=' to compare",
-}
 _OPERATORS: Final = "'==', '!=', '<', '<=', '>', '>=', 'in', 'not in' or 'exists'"
 
 
@@ -71,24 +56,6 @@ class ConstraintSyntaxProblem(msgspec.Struct, frozen=True):
     """Expected text, with the place shown on a second and third line."""
 
 
-class _Token(msgspec.Struct, frozen=True):
-    kind: str
-    """``name``, ``value``, ``end``, or the mark itself."""
-    start: int
-    end: int
-    text: str
-    value: Value = ""
-
-
-class _SyntaxFailure(Exception):  # noqa: N818 - stays in this module: parse_constraint() returns a value
-    """Exception that carries the first error out of the recursive descent."""
-
-    def __init__(self, position: int, reason: str) -> None:
-        super().__init__(reason)
-        self.position = position
-        self.reason = reason
-
-
 def parse_constraint(text: str) -> Constraint | ConstraintSyntaxProblem:
     """Parse a constraint as written, or return the place and reason of the first error."""
     if len(text) > WHERE_CHARACTERS_MAX:
@@ -99,7 +66,7 @@ def parse_constraint(text: str) -> Constraint | ConstraintSyntaxProblem:
         parser = _ConstraintParser(text)
         constraint = parser.parse_any()
         parser.expect_end()
-    except _SyntaxFailure as error:
+    except SyntaxFailure as error:
         return ConstraintSyntaxProblem(error.position, _point_at(text, error.position, error.reason))
     problem = constraint_problem(constraint)
     return constraint if problem is None else ConstraintSyntaxProblem(0, problem)
@@ -127,7 +94,7 @@ class _ConstraintParser:
         self._text = text
         self._nesting = 0
         self._terms = 0
-        self._next = _read_token(text, 0)
+        self._next = read_token(text, 0)
 
     def expect_end(self) -> None:
         """Check that nothing follows the constraint."""
@@ -171,10 +138,10 @@ class _ConstraintParser:
             return self._parse_call(token)
         return self._parse_condition(token.text)
 
-    def _parse_call(self, called: _Token) -> Constraint:
+    def _parse_call(self, called: Token) -> Constraint:
         """Parse ``has(name)``, ``all(...)`` or ``any(...)``; the next token is the opening bracket."""
         if called.text not in ("has", "all", "any"):
-            raise _SyntaxFailure(
+            raise SyntaxFailure(
                 called.start,
                 f"there is no function '{called.text[:_SHOWN_MAX]}'; known are has(...), all(...), any(...)",
             )
@@ -236,7 +203,7 @@ class _ConstraintParser:
             self._advance()
             return token.text == "true"
         if token.kind == "name" and token.text not in RESERVED:
-            raise _SyntaxFailure(token.start, f'a word needs quotes: "{token.text[:_SHOWN_MAX]}"')
+            raise SyntaxFailure(token.start, f'a word needs quotes: "{token.text[:_SHOWN_MAX]}"')
         if token.kind != "value":
             raise self._fail_expected("a value: a word in quotes, a whole number, true or false")
         self._advance()
@@ -257,105 +224,32 @@ class _ConstraintParser:
         return True
 
     def _advance(self) -> None:
-        self._next = _read_token(self._text, self._next.end)
+        self._next = read_token(self._text, self._next.end)
 
     def _enter_bracket(self) -> None:
         """Skip an opening bracket or ``not``, and count it: the bound limits the recursion."""
         self._nesting += 1
         if self._nesting > DEPTH_MAX:
-            raise _SyntaxFailure(self._next.start, f"brackets and 'not' nest at most {DEPTH_MAX} levels deep")
+            raise SyntaxFailure(self._next.start, f"brackets and 'not' nest at most {DEPTH_MAX} levels deep")
         self._advance()
 
     def _count_term(self) -> None:
         """Stop early in a text with too many terms, before records are built for all of them."""
         self._terms += 1
         if self._terms > TERMS_MAX:
-            raise _SyntaxFailure(
+            raise SyntaxFailure(
                 self._next.start, f"a condition may have at most {TERMS_MAX} terms and listed values together"
             )
 
-    def _fail_expected(self, what: str) -> _SyntaxFailure:
+    def _fail_expected(self, what: str) -> SyntaxFailure:
         token = self._next
         found = "the end" if token.kind == "end" else _flat(token.text[:_SHOWN_MAX])
-        if token.kind == "name" or token.kind in _MARKS:
+        if token.kind == "name" or token.kind in MARKS:
             found = f"'{found}'"
         hint = ""
         if token.kind == "name" and token.text not in RESERVED and token.text.lower() in RESERVED:
             hint = f" (write '{token.text.lower()}' in small letters)"
-        return _SyntaxFailure(token.start, f"expected {what}, found {found}{hint}")
-
-
-def _read_token(text: str, position: int) -> _Token:
-    """Return the token at or after ``position``."""
-    while position < len(text) and text[position] in " \t\r\n":
-        position += 1
-    if position == len(text):
-        return _Token("end", position, position, "")
-    name = _NAME.match(text, position)
-    if name is not None:
-        return _Token("name", position, name.end(), name.group())
-    if text[position] in "\"'":
-        return _read_quoted(text, position)
-    if _NUMBER.match(text, position) is not None:
-        return _read_number(text, position)
-    for mark in _MARKS:
-        if text.startswith(mark, position):
-            return _Token(mark, position, position + len(mark), mark)
-    character = text[position]
-    hint = _SLIPS.get(character, "names, quoted words, whole numbers, comparisons and brackets are")
-    raise _SyntaxFailure(position, f"{character!r} is not part of the language; {hint}")
-
-
-def _read_number(text: str, start: int) -> _Token:
-    found = _NUMBER.match(text, start)
-    assert found is not None
-    digits = found.group()
-    glued = _GLUED.match(text, found.end())
-    if glued is not None:
-        if glued.group().startswith("."):
-            raise _SyntaxFailure(
-                start, "numbers are whole; write a fraction in a smaller unit, a version in quotes"
-            )
-        raise _SyntaxFailure(
-            start, f"expected a whole number without a unit, found '{digits + glued.group()}'"[:200]
-        )
-    if len(digits.lstrip("-")) > _DIGITS_MAX or not NUMBER_MIN <= int(digits) <= NUMBER_MAX:
-        raise _SyntaxFailure(start, f"a whole number must fit 64 bits ({NUMBER_MIN} to {NUMBER_MAX})")
-    return _Token("value", start, found.end(), digits, int(digits))
-
-
-def _read_quoted(text: str, start: int) -> _Token:
-    """Read a word in quotes; ``start`` is at the opening quote."""
-    quote = text[start]
-    parts: list[str] = []
-    position = start + 1
-    while position < len(text) and text[position] != quote:
-        if text[position] == "\\":
-            part, position = _read_escape(text, position)
-        else:
-            part, position = text[position], position + 1
-        parts.append(part)
-    if position >= len(text):
-        raise _SyntaxFailure(start, f"this word has no closing {quote}")
-    return _Token("value", start, position + 1, text[start : position + 1], "".join(parts))
-
-
-def _read_escape(text: str, start: int) -> tuple[str, int]:
-    """Return the character of an escape and the position after it; ``start`` is at the backslash."""
-    letter = text[start + 1 : start + 2]
-    if letter in _ESCAPES:
-        return _ESCAPES[letter], start + 2
-    if letter in ("u", "U"):
-        width = 4 if letter == "u" else 8
-        digits = text[start + 2 : start + 2 + width]
-        if len(digits) == width and all(digit in "0123456789abcdefABCDEF" for digit in digits):
-            point = int(digits, 16)
-            if point <= 0x10FFFF and not 0xD800 <= point <= 0xDFFF:
-                return chr(point), start + 2 + width
-        raise _SyntaxFailure(start, f"'\\{letter}' needs {width} hexadecimal digits that name a character")
-    raise _SyntaxFailure(
-        start, "after a backslash comes one of \\ ' \" n r t u U; write '\\\\' for a backslash itself"
-    )
+        return SyntaxFailure(token.start, f"expected {what}, found {found}{hint}")
 
 
 def format_constraint(constraint: Constraint) -> str:

@@ -1,9 +1,15 @@
-"""Effects: what a machine asks of its shell, performed when the event that caused them is in the journal."""
+"""Effects: what a machine asks of its shell, performed when the event that caused them is in the journal.
+
+History effects (``model.history``) ask for nothing: they are facts for readers, in the same list and order.
+"""
+
+from collections.abc import Sequence
 
 import msgspec
 
 from hanse.model.advice import AdviceRequest
 from hanse.model.decision import Decision
+from hanse.model.history import HISTORY_EFFECTS, HistoryEffect
 from hanse.model.ids import Instant, JobId, TaskId
 from hanse.model.messages import Envelope, Outcome, ShardId
 from hanse.model.resources import Resources
@@ -83,7 +89,7 @@ class JobSettled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="jo
 
 
 class LaunchAttempt(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="launch"):
-    """Start an attempt on the backend; its exit comes back as ``TaskExited``."""
+    """Start an attempt on the backend; its start and its end come back as ``TasksChanged``."""
 
     task: TaskId
     attempt: int
@@ -133,4 +139,10 @@ Effect = (
     | KillAttempt
     | ExtendWatchdog
     | ForgetAttempt
+    | HistoryEffect
 )
+
+
+def orders_of(effects: Sequence[Effect]) -> list[Effect]:
+    """Return the effects that a shell has to perform: all but the history."""
+    return [effect for effect in effects if type(effect) not in HISTORY_EFFECTS]

@@ -77,27 +77,15 @@ class BackendReported(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
     withheld: tuple[WithheldCapacity, ...] = ()
 
 
-class TaskStarted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="task_started"):
-    """Start of an attempt by the backend."""
-
-    at: Instant
-    task: TaskId
-    attempt: int
-
-
-class TaskExited(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="task_exited"):
-    """End of an attempt on its node, for any reason."""
-
-    at: Instant
-    end: AttemptEnd
-
-
 class TasksChanged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="tasks_moved"):
-    """Several starts and ends at once, from a busy backend: they are reported in one message."""
+    """Starts and ends of attempts on their nodes, as many as the backend reports at once; the runner reports
+    them in one message. The same attempt may start and end in one event."""
 
     at: Instant
     started: tuple[tuple[TaskId, int], ...]
+    """Task and attempt."""
     ended: tuple[AttemptEnd, ...]
+    """Ends for any reason."""
 
 
 class CapacityWithheld(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="room_withheld"):
@@ -124,8 +112,6 @@ Event = (
     | CancelRequested
     | DrainRequested
     | BackendReported
-    | TaskStarted
-    | TaskExited
     | TasksChanged
     | CapacityWithheld
     | AdviceReceived

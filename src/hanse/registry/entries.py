@@ -50,9 +50,7 @@ def all_entries() -> dict[str, tuple[Entry, ...]]:
     points = metadata.entry_points()
     groups = sorted(group for group in points.groups if group.startswith(f"{OWN_PACKAGE}."))
     for point in [point for group in groups for point in points.select(group=group)]:
-        distribution = point.dist
-        package = distribution.name if distribution is not None else "an unknown package"
-        version = f" {distribution.version}" if distribution is not None else ""
+        package, version = _package_of(point.dist)
         is_own = package == OWN_PACKAGE
         if is_own and own is not None:
             continue
@@ -61,6 +59,14 @@ def all_entries() -> dict[str, tuple[Entry, ...]]:
     for group, found in others.items():
         entries.setdefault(group, []).extend(sorted(found, key=lambda entry: (entry.package, entry.name)))
     return {group: tuple(found) for group, found in entries.items()}
+
+
+@cache
+def _package_of(distribution: metadata.Distribution | None) -> tuple[str, str]:
+    """Return the name of a package, and its version after a space. Each question parses all its metadata."""
+    if distribution is None:
+        return "an unknown package", ""
+    return distribution.name, f" {distribution.version}"
 
 
 def _entries_of_source(directory: Path = _SOURCE_DIRECTORY) -> dict[str, list[Entry]] | None:

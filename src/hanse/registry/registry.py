@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 from hanse.registry.entries import Entry, RegistryError, all_entries
 
 T = TypeVar("T")
-HELP: Final = "docs/plug-ins.md"
+HELP: Final = "docs/contributing/plug-ins.md"
 _log = logging.getLogger(__name__)
 
 

@@ -3,33 +3,33 @@
 import atexit
 import concurrent.futures
 import os
-import socket
 import sys
-import sysconfig
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
-import hanse
-from hanse.client.contexts import Context
-from hanse.client.transport import host_and_port
 from hanse.sdk.call_status import CallExplainer
 from hanse.sdk.client_pool import open_endpoints
-from hanse.sdk.errors import SdkError, SerializationError, TooManyCallsError
+from hanse.sdk.errors import SerializationError, TooManyCallsError
 from hanse.sdk.function_pickling import FunctionRegistry, RemoteFunction, apply
 from hanse.sdk.future import Future
 from hanse.sdk.serialization import PickledValue, pack_call
 from hanse.sdk.shared_store import ExecutorStore
 from hanse.sdk.task_graph import DependentCall, find_futures
 from hanse.sdk.workers.autoscaler import WORKERS_MAX, Autoscaler
-from hanse.sdk.workers.dispatcher import BACKLOG, Dispatcher
+from hanse.sdk.workers.dispatcher import Dispatcher
 from hanse.sdk.workers.provisioner import Provisioner
-from hanse.sdk.workers.worker import ADDRESS_VARIABLE, PIN_VARIABLE
 from hanse.sdk.workers.worker_connection import ConnectionSettings
+from hanse.sdk.workers.worker_job_form import (
+    create_listener,
+    own_address,
+    string_values,
+    worker_environment,
+    worker_job_form,
+)
 from hanse.sdk.workers.worker_pool import RemoteCall
 
 CALLS_MAX: Final = 2_000_000
@@ -42,9 +42,6 @@ CHUNKS_PER_WORKER: Final = 4
 """Least number of chunks per worker, so that no worker waits long for the last one."""
 PATHS_MAX: Final = 64
 """Directories of ``sys.path`` that the executor sends to its workers."""
-RESOURCE_FIELDS: Final = ("cpus", "memory", "gpus", "resources", "where", "affinity", "duration")
-"""Keys of ``resources``; the fields of a group in a job file."""
-
 T = TypeVar("T")
 
 
@@ -92,13 +89,13 @@ class Executor(concurrent.futures.Executor):
         self._retries = _check_retries(retries)
         minimum, maximum = _worker_range(max_workers)
         endpoints = open_endpoints(context, options.get("token"))
-        form = _worker_job_form(
+        form = worker_job_form(
             dict(resources or {}), dict(options.get("job") or {}), name or "workers", python
         )
         self._store = ExecutorStore(store_directory or None) if store_directory != "" else None
         settings = ConnectionSettings(self._store, tuple(path for path in sys.path if path)[:PATHS_MAX])
-        listener = _create_listener(listen if listen is not None else _own_address(endpoints.context))
-        form["env"] = {**_worker_environment(listener, settings, python), **_string_values(form.get("env"))}
+        listener = create_listener(listen if listen is not None else own_address(endpoints.context))
+        form["env"] = {**worker_environment(listener, settings, python), **string_values(form.get("env"))}
         form["secret"] = settings.secret.hex()
         self._provisioner = Provisioner(endpoints, form)
         autoscaler = Autoscaler(minimum, maximum, options.get("idle_seconds", IDLE_SECONDS))
@@ -151,9 +148,7 @@ class Executor(concurrent.futures.Executor):
             packed = pack_call(args, kwargs)
         except SerializationError as error:
             self._deferred.pop(future._call_number, None)
-            if future._set_running():
-                future.set_exception(error)
-            return future
+            return _fail(future, error)
         self._dispatcher.submit_call(RemoteCall(number, function, packed, future, retries))
         return future
 
@@ -210,33 +205,37 @@ class Executor(concurrent.futures.Executor):
     ) -> Iterator[T]:
         """Run ``map`` in the workers, with the results in order.
 
-        ``chunksize``: calls per chunk; 0: as many as take 10 ms together, once their duration is known.
+        ``chunksize``: calls per chunk; 0: as many as take 10 ms together, once their duration is known. What
+        cannot be pickled fails its call, or its chunk; the error is raised when that result is taken.
         """
         deadline = None if timeout is None else timeout + time.monotonic()
         rows = list(zip(*iterables, strict=False))
         size = chunksize if chunksize > 0 else self._chunk_size(fn, len(rows))
         if size == 1:
             return _iterate_results([self.submit(fn, *row) for row in rows], deadline, flat=True)
-        with self._lock:
-            self._functions.register_chunked(fn)
         chunks = [rows[first : first + size] for first in range(0, len(rows), size)]
         return _iterate_results([self._submit_chunk(fn, chunk) for chunk in chunks], deadline, flat=False)
 
     def _submit_chunk(self, fn: Callable[..., Any], rows: list[tuple[Any, ...]]) -> Future[Any]:
         future: Future[Any] = Future()
         future._ask_executor = self._explainer.answer
-        with self._lock:
-            number = self._assign_number(future)
-            function = self._functions.register_chunked(fn)
-        self._dispatcher.submit_call(
-            RemoteCall(number, function, pack_call((rows,), {}), future, self._retries)
-        )
+        try:
+            with self._lock:
+                number = self._assign_number(future)
+                function = self._functions.register_chunked(fn)
+            packed = pack_call((rows,), {})
+        except SerializationError as error:
+            return _fail(future, error)
+        self._dispatcher.submit_call(RemoteCall(number, function, packed, future, self._retries))
         return future
 
     def _chunk_size(self, fn: Callable[..., Any], count: int) -> int:
         """Return how many calls one chunk should hold."""
-        with self._lock:
-            function = self._functions.register(fn)
+        try:
+            with self._lock:
+                function = self._functions.register(fn)
+        except SerializationError:
+            return 1  # each call will fail with it
         if function is None or not function.seconds:
             return 1
         mean = sum(function.seconds) / len(function.seconds)
@@ -307,6 +306,13 @@ def _count_deferred(dispatcher: Dispatcher, count: int) -> None:
     dispatcher.deferred_calls += count
 
 
+def _fail(future: Future[T], error: Exception) -> Future[T]:
+    """Fail a future that no worker will get, unless it was cancelled."""
+    if future._set_running():
+        future.set_exception(error)
+    return future
+
+
 def _iterate_results(futures: list[Future[Any]], deadline: float | None, flat: bool) -> Iterator[Any]:
     """Yield the results in order; cancel what has not begun if the caller stops reading."""
     futures.reverse()
@@ -334,68 +340,3 @@ def _worker_range(bounds: int | tuple[int, int | None] | None) -> tuple[int, int
     if minimum < 0 or (maximum is not None and not max(minimum, 1) <= maximum <= WORKERS_MAX):
         raise ValueError(f"max_workers must be 1 to {WORKERS_MAX}, or (minimum, maximum), not {bounds!r}")
     return minimum, maximum
-
-
-def _own_address(context: Context) -> str:
-    """Return this machine's address on its route to a broker."""
-    for address in context.brokers.values():
-        host, port = host_and_port(address)
-        try:
-            family = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-            with socket.socket(family[0], socket.SOCK_DGRAM) as probe:
-                probe.connect(family[4])  # a datagram socket only chooses an address; it sends nothing
-                return str(probe.getsockname()[0])
-        except OSError:
-            continue
-    raise SdkError("no route to any broker of the league. Set 'listen' to this machine's address.")
-
-
-def _create_listener(host: str) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, 0), family=family, backlog=BACKLOG)
-
-
-def _worker_environment(
-    listener: socket.socket, settings: ConnectionSettings, python: str | None
-) -> dict[str, str]:
-    host, port = listener.getsockname()[:2]
-    environment = {
-        ADDRESS_VARIABLE: f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
-        PIN_VARIABLE: settings.fingerprint.hex(),
-        "PYTHONUNBUFFERED": "1",  # output of a call must not be lost in a crash
-    }
-    root = str(Path(hanse.__file__).resolve().parent.parent)
-    installed = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
-    if python is None and root not in installed:
-        environment["PYTHONPATH"] = root
-    return environment
-
-
-def _string_values(value: object) -> dict[str, str]:
-    return {str(name): str(text) for name, text in value.items()} if isinstance(value, Mapping) else {}
-
-
-def _worker_job_form(
-    resources: dict[str, object], job: dict[str, object], name: str, python: str | None
-) -> dict[str, object]:
-    """Return the workers' job in the form of job files."""
-    unknown = [field for field in resources if field not in RESOURCE_FIELDS]
-    if unknown:
-        raise ValueError(f"resources may have {', '.join(RESOURCE_FIELDS)}, not {', '.join(unknown)}")
-    tenant = os.environ.get("HANSE_TENANT")
-    if tenant:
-        job.setdefault("tenant", tenant)
-    form = {"name": name, "grace": "1s", **job, **resources}
-    return {
-        **form,
-        "command": [python or sys.executable, *_interpreter_flags(form), "-m", "hanse.sdk.workers.worker"],
-    }
-
-
-def _interpreter_flags(form: dict[str, object]) -> list[str]:
-    """Return options that keep a worker from importing out of its fresh working directory, which is its home:
-    the user has put nothing there, and another task of the same user could. A directory that the job names is
-    used as it is."""
-    if form.get("workdir"):
-        return []
-    return ["-P"] if "HOME" in _string_values(form.get("env")) else ["-P", "-s"]

@@ -22,7 +22,7 @@ from hanse.sim.runner_process import RunnerProcess
 from hanse.sim.world import VirtualWorld
 
 NOTICE_MAX = 5 * MILLISECOND
-"""Longest delay in microseconds until a runner hears of a start or an exit."""
+"""Longest delay in microseconds until a start or an end can be noticed."""
 
 PlannedEnd = tuple[int | None, Outcome, int]
 """Planned end of an attempt: microseconds until then (None: never), outcome and exit code."""
@@ -40,7 +40,7 @@ class SimulatedAttempt:
         "payload",
         "shard",
         "size",
-        "start_reported_at",
+        "start_noticed_at",
         "stop_at",
         "task",
     )
@@ -58,8 +58,8 @@ class SimulatedAttempt:
         """True time at which the attempt began."""
         self.stop_at: int | None = None
         """True time at which a kill takes effect."""
-        self.start_reported_at = 0
-        """Time at which the runner hears of the start; never after the end."""
+        self.start_noticed_at = 0
+        """Time at which the start can be noticed; never after the end."""
 
 
 class AttemptObserver(Protocol):
@@ -84,6 +84,7 @@ class SimulatedBackend:
         planned_end: Callable[[LaunchAttempt], PlannedEnd],
         observer: AttemptObserver,
         rng: Random,
+        poll_interval: int = 0,
     ) -> None:
         self.runner = runner
         self.world: VirtualWorld = runner.world
@@ -102,6 +103,8 @@ class SimulatedBackend:
         self._is_report_due = False
         """True if the runner has asked for a report that waits for the output."""
         self.notice_max = NOTICE_MAX
+        self._poll_interval = poll_interval
+        """Microseconds between two looks at what has started and ended; 0: the backend is told."""
         self._planned_end = planned_end
         self._observer = observer
         self._rng = rng
@@ -148,9 +151,10 @@ class SimulatedBackend:
         if self.watchdog_until is not None and self.runner.local_now() >= self.watchdog_until:
             self._end(attempt, Outcome.LOST, -9, "is ended by the watchdog: the lease has run out")
             return
-        attempt.start_reported_at = world.now + self._rng.randint(0, self.notice_max)
+        attempt.start_noticed_at = world.now + self._rng.randint(0, self.notice_max)
         notice = (self.runner.incarnation, effect.task, effect.attempt)
-        world.call_at(attempt.start_reported_at, self._notify_runner, (self.runner.on_started, notice))
+        report_at = self._next_look(attempt.start_noticed_at)
+        world.call_at(report_at, self._notify_runner, (self.runner.on_started, notice))
         duration, outcome, code = self._planned_end(effect)
         if duration is not None:
             world.call_at(world.now + duration, self._on_planned_end, (attempt, outcome, code))
@@ -162,7 +166,7 @@ class SimulatedBackend:
             return
         end = AttemptEnd(effect.task, effect.attempt, Outcome.UNSTARTED)
         self.ends[effect.task, effect.attempt] = end
-        self._notify_runner((self.runner.on_exited, (self.runner.incarnation, end)))
+        self._notify_runner((self.runner.on_ended, (self.runner.incarnation, end)))
 
     def kill(self, effect: KillAttempt) -> None:
         """Signal an attempt; it ends within its grace period."""
@@ -269,10 +273,14 @@ class SimulatedBackend:
         usage = ResourceUsage(run_time=self.world.now - attempt.began_at)
         end = AttemptEnd(TaskId(attempt.task), attempt.attempt, outcome, code, usage)
         self.ends[attempt.task, attempt.attempt] = end
-        report_at = max(attempt.start_reported_at, self.world.now) + self._rng.randint(0, self.notice_max)
-        self.world.call_at(
-            report_at, self._notify_runner, (self.runner.on_exited, (self.runner.incarnation, end))
-        )
+        noticed_at = max(attempt.start_noticed_at, self.world.now) + self._rng.randint(0, self.notice_max)
+        notice = (self.runner.on_ended, (self.runner.incarnation, end))
+        self.world.call_at(self._next_look(noticed_at), self._notify_runner, notice)
+
+    def _next_look(self, at: int) -> int:
+        """Return the time at which the backend sees what can be noticed since this time."""
+        interval = self._poll_interval
+        return -(-at // interval) * interval if interval else at
 
     def _notify_runner(self, notice: tuple[Callable[[Any], None], Any]) -> None:
         """Pass a start or an end to the runner."""

@@ -17,7 +17,10 @@ import msgspec
 
 from hanse.model.effects import RequestAdvice, TaskSettled, TasksSettled
 from hanse.model.ids import INDEX_BITS, SECOND
-from hanse.sim.checkers import Oracle, check_idle, check_job_routing, check_replay, check_shard_owners
+from hanse.sim.checkers.idle_league import check_idle, check_shard_owners
+from hanse.sim.checkers.job_routing import check_job_routing
+from hanse.sim.checkers.journal_replay import check_replay
+from hanse.sim.checkers.oracle import Oracle
 from hanse.sim.clients import Clients
 from hanse.sim.fake_policy_process import FakePolicyProcess
 from hanse.sim.faults import SeedOptions, draw_clock, draw_options
@@ -100,7 +103,7 @@ class SeedRun:
         )
         self.workload = draw_workload(child_rng(), options.workload, brokers, options.wardens)
         self.oracle = Oracle(self.world, self.workload, wardens, options.lost_max)
-        self.league.add_backends(self.workload.planned_end, self.oracle)
+        self.league.add_backends(self.workload.planned_end, self.oracle, options.poll_interval)
         for broker in self.league.brokers.values():
             broker.set_performers(
                 {

@@ -12,8 +12,8 @@ import msgspec
 
 from hanse.model.effects import JobAccepted, RequestRejected
 from hanse.model.ids import MILLISECOND, JobId
-from hanse.sim.checkers import Oracle
-from hanse.sim.process import Process
+from hanse.sim.checkers.oracle import Oracle
+from hanse.sim.journalled_process import JournalledProcess
 from hanse.sim.workload import JobPlan, SeedWorkload
 from hanse.sim.world import VirtualWorld
 
@@ -31,7 +31,7 @@ class Clients:
         world: VirtualWorld,
         rng: Random,
         workload: SeedWorkload,
-        brokers: Mapping[str, Process],
+        brokers: Mapping[str, JournalledProcess],
         oracle: Oracle,
     ) -> None:
         self.plans = workload.plans

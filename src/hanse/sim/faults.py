@@ -14,9 +14,10 @@ from hanse.model.constraints import Value
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.resources import Resources
 from hanse.registry import CLUSTER_RANKERS, PLACERS, QUEUE_ORDERS, SIZERS
+from hanse.sim.disk import Durability
 from hanse.sim.league import PolicyNames
 from hanse.sim.network import DELAY_KINDS
-from hanse.sim.process import MILLION, Durability, ProcessClock
+from hanse.sim.process_clock import MILLION, ProcessClock
 from hanse.sim.workload import GIB, WorkloadMix
 
 OFFSET_MAX: Final = 1_000 * SECOND
@@ -87,6 +88,8 @@ class SeedOptions(msgspec.Struct, frozen=True):
     """Length of the safety phase in microseconds."""
     decisions: bool = True
     lost_max: int = 50
+    poll_interval: int = 0
+    """Microseconds between two looks of a backend at what has started and ended; 0: it is told at once."""
 
 
 def draw_options(seed: int, rng: Random) -> SeedOptions:
@@ -136,7 +139,8 @@ def draw_options(seed: int, rng: Random) -> SeedOptions:
     rates = msgspec.structs.replace(
         options.rates, output_hangs=output_hangs, rolling_restarts=rolling_restarts
     )
-    return msgspec.structs.replace(options, rates=rates)
+    poll_interval = rng.choice((0, 0, 0, 10, 100, 400)) * MILLISECOND
+    return msgspec.structs.replace(options, rates=rates, poll_interval=poll_interval)
 
 
 def _draw_timings(rng: Random, scenario: str) -> Timings:

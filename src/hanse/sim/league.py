@@ -10,8 +10,11 @@ from hanse.core.config import BrokerConfig, RunnerConfig, Timings, WardenConfig
 from hanse.core.machine import Machine
 from hanse.model.effects import LaunchAttempt
 from hanse.sim.backend import AttemptObserver, PlannedEnd, SimulatedBackend
+from hanse.sim.disk import Durability
+from hanse.sim.journalled_process import JournalledProcess
 from hanse.sim.network import SimulatedNetwork
-from hanse.sim.process import Durability, Process, ProcessClock
+from hanse.sim.process import Process
+from hanse.sim.process_clock import ProcessClock
 from hanse.sim.runner_process import RunnerProcess
 from hanse.sim.world import VirtualWorld
 
@@ -40,7 +43,7 @@ class LeagueFactories(NamedTuple):
     broker: BrokerFactory
     warden: WardenFactory
     runner: Callable[[RunnerConfig], Machine]
-    process: type[Process] = Process
+    process: type[JournalledProcess] = JournalledProcess
     runner_process: type[RunnerProcess] = RunnerProcess
 
 
@@ -91,8 +94,8 @@ class SimulatedLeague:
         self.world = world
         self.network = network
         self.design = design
-        self.brokers: dict[str, Process] = {}
-        self.wardens: dict[str, Process] = {}
+        self.brokers: dict[str, JournalledProcess] = {}
+        self.wardens: dict[str, JournalledProcess] = {}
         self.runners: dict[str, RunnerProcess] = {}
         self.backends: dict[str, SimulatedBackend] = {}
         self._factories = factories
@@ -109,7 +112,7 @@ class SimulatedLeague:
                 process.is_member = False
 
     @property
-    def journalled_processes(self) -> list[Process]:
+    def journalled_processes(self) -> list[JournalledProcess]:
         """Brokers, then wardens."""
         return [*self.brokers.values(), *self.wardens.values()]
 
@@ -122,6 +125,10 @@ class SimulatedLeague:
         """Return the process of this name; None if there is none."""
         return self.brokers.get(name) or self.wardens.get(name) or self.runners.get(name)
 
+    def member(self, name: str) -> JournalledProcess:
+        """Return the process of a broker, or of a cluster's warden."""
+        return self.brokers.get(name) or self.wardens[name]
+
     def processes_of(self, name: str) -> list[Process]:
         """Return the process of a broker, or a cluster's warden and runners."""
         if name in self.brokers:
@@ -130,14 +137,17 @@ class SimulatedLeague:
         return [self.wardens[name], *(self.runners[runner] for runner in runners_of(config))]
 
     def add_backends(
-        self, planned_end: Callable[[LaunchAttempt], PlannedEnd], observer: AttemptObserver
+        self,
+        planned_end: Callable[[LaunchAttempt], PlannedEnd],
+        observer: AttemptObserver,
+        poll_interval: int = 0,
     ) -> None:
         """Give every runner its backend."""
         for cluster in self.design.wardens:
             for name in runners_of(cluster):
                 rng = Random(self._rng.getrandbits(64))
                 self.backends[name] = SimulatedBackend(
-                    self.runners[name], cluster.name, planned_end, observer, rng
+                    self.runners[name], cluster.name, planned_end, observer, rng, poll_interval
                 )
 
     def start(self) -> None:

@@ -19,11 +19,11 @@ from hanse.core.broker.broker import Broker
 from hanse.core.config import WardenConfig
 from hanse.core.warden.warden import Warden
 from hanse.model.ids import MILLISECOND, SECOND
-from hanse.sim.checkers import Oracle
+from hanse.sim.checkers.oracle import Oracle
 from hanse.sim.clients import Clients
 from hanse.sim.faults import SeedOptions
+from hanse.sim.journalled_process import JournalledProcess
 from hanse.sim.league import LeagueVersion, SimulatedLeague
-from hanse.sim.process import Process
 
 MEMBERSHIP_SEED_MASK: Final = 0x3E3B
 """Mask that makes these draws independent of all others, so that seeds without changes stay the same."""
@@ -148,22 +148,23 @@ class MemberChanger:
             version._replace(brokers=brokers, clusters=clusters, version=version_number, since=since),
             f"{name} joins",
         )
+        member = self._league.member(name)
         for process in self._league.processes_of(name):
             process.is_member = True
-            if process.name in self._applied_versions:
-                self._apply_version(process)
+            if process is member:
+                self._apply_version(member)
             process.restart()
 
     # --- retiring -------------------------------------------------------------------------------------------
 
     def _retire(self, name: str) -> None:
         """Retire a member if it may leave; else drain it and check again later."""
-        first = self._league.processes_of(name)[0]
+        member = self._league.member(name)
         if self._world.now >= self._safety:
             return
-        if not first.is_member or not first.is_up or not self._is_idle(name, first):
-            if first.is_member and name in self._league.wardens:
-                first.drain(((), True, 0))
+        if not member.is_member or not member.is_up or not self._is_idle(name, member):
+            if member.is_member and name in self._league.wardens:
+                member.drain(((), True, 0))
             self._world.call_at(self._world.now + RETIREMENT_CHECK_INTERVAL, self._retire, name)
             return
         self._remove(name, "retires")
@@ -193,7 +194,7 @@ class MemberChanger:
                 return
         self._world.call_at(self._world.now + TAKEOVER_CHECK_INTERVAL, self._abandon_takeover, awaits_all)
 
-    def _is_abandonable(self, name: str, process: Process, awaits_all: bool) -> bool:
+    def _is_abandonable(self, name: str, process: JournalledProcess, awaits_all: bool) -> bool:
         """True if a broker is taking a shard over, and nothing else would be lost with it."""
         broker = cast(Broker, process.machine)
         copies = broker.standby_shards()
@@ -217,7 +218,7 @@ class MemberChanger:
         plans = [plan for plan in self._clients.plans if plan.broker == name]
         return any(2 * plan.number not in self._clients.replies for plan in plans)
 
-    def _is_idle(self, name: str, process: Process) -> bool:
+    def _is_idle(self, name: str, process: JournalledProcess) -> bool:
         """True if nobody needs the member any more."""
         if name in self._league.wardens:
             warden = cast(Warden, process.machine)
@@ -249,7 +250,7 @@ class MemberChanger:
                 restart_at = self._world.now + self._rng.randint(0, RESTART_SPREAD_MAX)
                 self._world.call_at(restart_at, self._restart, process)
 
-    def _restart(self, process: Process) -> None:
+    def _restart(self, process: JournalledProcess) -> None:
         """Restart a member with the newest version, unless it has that version or is down."""
         if self._applied_versions[process.name] is self.version or not process.is_member:
             return
@@ -260,7 +261,7 @@ class MemberChanger:
             )
         self._apply_version(process)
 
-    def _apply_version(self, process: Process) -> None:
+    def _apply_version(self, process: JournalledProcess) -> None:
         """Set the newest version for a member's next start, and let it hear that version's new members."""
         previous, self._applied_versions[process.name] = self._applied_versions[process.name], self.version
         process.use_factory(self._league.machine_factory(process.name, self.version))

@@ -29,7 +29,7 @@ _UNITS: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10,
 
 
 def name_as_words(name: str) -> str:
-    """Return a record's name as words: ``TaskExited`` is ``task exited``."""
+    """Return a record's name as words: ``TasksChanged`` is ``tasks changed``."""
     return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
 
 

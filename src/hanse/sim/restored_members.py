@@ -18,8 +18,9 @@ from hanse.core.runner.runner import Runner
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.messages import Envelope
 from hanse.model.messages.history_check import HistoryReply
+from hanse.sim.disk import DiskCopy
+from hanse.sim.journalled_process import JournalledProcess
 from hanse.sim.league import SimulatedLeague
-from hanse.sim.process import DiskCopy, Process
 from hanse.sim.world import Violation
 
 DOWNTIME_MAX: Final = 3 * SECOND
@@ -65,7 +66,7 @@ class DiskRestores:
         restore_at = self._rng.randrange(self._world.now, self._safety)
         self._world.call_at(restore_at, self._restore_disk, (process, disk))
 
-    def _restore_disk(self, choice: tuple[Process, DiskCopy]) -> None:
+    def _restore_disk(self, choice: tuple[JournalledProcess, DiskCopy]) -> None:
         process, disk = choice
         if isinstance(process.machine, Broker) and process.machine.is_without_standby():
             return  # no other member can know what it has promised
@@ -82,7 +83,7 @@ class DiskRestores:
         pause = self._rng.randint(MILLISECOND, DOWNTIME_MAX)
         self._world.call_at(min(self._world.now + pause, self._safety), process.restart)
 
-    def _check_own_history(self, process: Process) -> None:
+    def _check_own_history(self, process: JournalledProcess) -> None:
         """Check that no peer contradicts a member that recovers from its own disk."""
         contradiction = find_contradiction(self._league, process, process.machine)
         if contradiction is not None:
@@ -91,7 +92,7 @@ class DiskRestores:
             )
 
 
-def find_contradiction(league: SimulatedLeague, process: Process, machine: Machine) -> str | None:
+def find_contradiction(league: SimulatedLeague, process: JournalledProcess, machine: Machine) -> str | None:
     """Return what a peer remembers of a member and this machine of the member does not; None if nothing."""
     remembered = LinkHistory(cast(LinkedMachine, machine).links)
     for peer in league.processes:

@@ -2,18 +2,26 @@
 
 from collections.abc import Callable
 from random import Random
+from typing import Final
 
 from hanse.core.machine import Machine
-from hanse.model.events import BackendReported, CapacityWithheld, Event, TaskExited, TaskStarted
+from hanse.model.events import BackendReported, CapacityWithheld, TasksChanged
+from hanse.model.ids import TaskId
 from hanse.model.messages import AttemptEnd, WithheldCapacity
+from hanse.sim.disk import Durability
+from hanse.sim.event_codes import BACKEND, CHANGED, WITHHELD
 from hanse.sim.network import SimulatedNetwork
-from hanse.sim.process import BACKEND, DOWN, EXITED, STARTED, WITHHELD, Durability, Process, ProcessClock
+from hanse.sim.process import DOWN, Process
+from hanse.sim.process_clock import ProcessClock
+
+SUM_MASK: Final = (1 << 62) - 1
+"""A batch is one entry of the digest, with the sums of its tasks and attempts in so many bits."""
 
 
 class RunnerProcess(Process):
     """Runner in its shell: it has no journal, because its backend remembers."""
 
-    __slots__ = ("backend_report", "incarnation")
+    __slots__ = ("_ended", "_started", "backend_report", "incarnation")
 
     def __init__(
         self, name: str, number: int, factory: Callable[[], Machine], network: SimulatedNetwork, rng: Random,
@@ -21,41 +29,48 @@ class RunnerProcess(Process):
     ) -> None:  # fmt: skip
         super().__init__(name, number, factory, network, rng, clock, durability)
         self.incarnation = 0
+        self._started: list[tuple[TaskId, int]] = []
+        self._ended: list[AttemptEnd] = []
         self.backend_report: Callable[[], BackendReported | None] | None = None
         """Report of the backend; None: the report comes later, through ``read_backend_report``."""
 
-    def handle(self, event: Event) -> None:
-        """Hand an event to the machine and perform the effects."""
-        if self.suspension:
-            self._crash_at(event)
-            return
-        if self.world.story is not None:
-            self.world.story.on_event(self.world.now, self.name, event)
-        self.perform(self.machine.handle(event))
-        self._events_to_upkeep -= 1
-        if self._events_to_upkeep <= 0:
-            self._events_to_upkeep = self._durability.check_every
-            self.machine.check()
-
-    def on_started(self, notice: tuple[int, int, int]) -> None:
-        """Handle the start of an attempt: incarnation that asked, task, attempt."""
+    def on_started(self, notice: tuple[int, TaskId, int]) -> None:
+        """Note the start of an attempt: incarnation that asked, task, attempt."""
         incarnation, task, attempt = notice
         if incarnation != self.incarnation or (
             self.suspension and self._is_held_back(self.on_started, notice)
         ):
             return
-        self._add_to_trace(STARTED, task, attempt)
-        self.handle(TaskStarted(self.local_now(), task, attempt))  # type: ignore[arg-type]
+        self._schedule_flush()
+        self._started.append((task, attempt))
 
-    def on_exited(self, notice: tuple[int, AttemptEnd]) -> None:
-        """Handle the end of an attempt: incarnation to inform, and the end."""
+    def on_ended(self, notice: tuple[int, AttemptEnd]) -> None:
+        """Note the end of an attempt: incarnation to inform, and the end."""
         incarnation, end = notice
-        if incarnation != self.incarnation or (
-            self.suspension and self._is_held_back(self.on_exited, notice)
-        ):
+        if incarnation != self.incarnation or (self.suspension and self._is_held_back(self.on_ended, notice)):
             return
-        self._add_to_trace(EXITED, end.task, end.attempt)
-        self.handle(TaskExited(self.local_now(), end))
+        self._schedule_flush()
+        self._ended.append(end)
+
+    def _schedule_flush(self) -> None:
+        """Make one event of all starts and ends of this time, as ``live.runner_host`` does."""
+        if not self._started and not self._ended:
+            self.world.call_at(self.world.now, self._flush_reports)
+
+    def _flush_reports(self, _: object = None) -> None:
+        if self.suspension and self._is_held_back(self._flush_reports, None):
+            return
+        started, ended = tuple(self._started), tuple(self._ended)
+        if not started and not ended:
+            return  # forgotten in a crash
+        self._started.clear()
+        self._ended.clear()
+        self._add_to_trace(
+            CHANGED,
+            sum(task + attempt for task, attempt in started) & SUM_MASK,
+            sum(end.task + end.attempt for end in ended) & SUM_MASK,
+        )
+        self.handle(TasksChanged(self.local_now(), started, ended))
 
     def on_withheld(self, notice: tuple[int, tuple[WithheldCapacity, ...]]) -> None:
         """Handle a change of what others use of nodes: incarnation to inform, and the amounts."""
@@ -66,14 +81,6 @@ class RunnerProcess(Process):
             return
         self._add_to_trace(WITHHELD, len(withheld), withheld[0][0])
         self.handle(CapacityWithheld(self.local_now(), withheld))
-
-    def crash(self, _: int | None = None) -> None:
-        """Crash now; tasks and their watchdog go on."""
-        if not self.is_up:
-            return
-        if self.world.story is not None:
-            self.world.story.on_fault(self.world.now, self.name, "crashes")
-        self._stop_machine()
 
     def restart(self, downtime: int | None = None) -> None:
         """Restart with nothing but the backend's report."""
@@ -95,17 +102,7 @@ class RunnerProcess(Process):
             self._add_to_trace(BACKEND, len(report.running), len(report.ended))
             self.handle(report)
 
-    def replay(self) -> Machine:
-        """Return a fresh machine: there is no journal to replay."""
-        return self._factory()
-
-    def _crash_at(self, event: Event) -> None:
-        assert self._planned_crash is not None
-        where, downtime = self._planned_crash
-        self.world.call_at(self.world.now + downtime, self.restart)
-        if where:
-            if self.world.story is not None:
-                self.world.story.on_event(self.world.now, self.name, event)
-            effects = self.machine.handle(event)
-            self.perform(effects[: self.rng.randint(0, len(effects))])
-        self.crash()
+    def _stop_machine(self) -> None:
+        super()._stop_machine()
+        self._started.clear()
+        self._ended.clear()

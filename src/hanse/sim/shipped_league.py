@@ -5,6 +5,7 @@ from hanse.core.config import BrokerConfig, WardenConfig
 from hanse.core.runner.runner import Runner
 from hanse.core.warden.warden import Warden
 from hanse.registry import NODE_RANKERS, make_policies
+from hanse.sim.history_check import CheckedBroker
 from hanse.sim.league import LeagueFactories, PolicyNames
 
 
@@ -14,8 +15,10 @@ def shipped_factories() -> LeagueFactories:
 
 
 def make_broker(config: BrokerConfig, policies: PolicyNames) -> Broker:
-    """Return a broker with the policies of these names."""
-    return Broker(config, *make_policies(policies.order, policies.placer, policies.rank, policies.sizer))
+    """Return a broker with the policies of these names, whose history is checked."""
+    return CheckedBroker(
+        config, *make_policies(policies.order, policies.placer, policies.rank, policies.sizer)
+    )
 
 
 def make_warden(config: WardenConfig, policies: PolicyNames) -> Warden:

@@ -11,6 +11,7 @@ import msgspec
 from hanse.model.advice import AdviceRequest
 from hanse.model.effects import Effect, ExtendWatchdog, RecordDecision, WakeAt
 from hanse.model.events import Event, MessageReceived, Tick
+from hanse.model.history import HistoryEffect
 from hanse.model.ids import TaskId, index_of, job_of, job_text, task_text
 from hanse.model.messages import ClusterSnapshot, Delta, Envelope, TaskBatch
 from hanse.model.resources import Resources
@@ -36,7 +37,7 @@ class Story:
 
     def on_effect(self, now: int, who: str, effect: Effect) -> None:
         """Record an effect that was performed."""
-        if not isinstance(effect, WakeAt | ExtendWatchdog):
+        if not isinstance(effect, WakeAt | ExtendWatchdog | HistoryEffect):
             self._notes.append((now, _EFFECT, who, effect))
 
     def on_message_lost(self, now: int, envelope: Envelope, why: str) -> None:

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from hanse.cli.commands.demo import decision_sentence, is_success
-from hanse.cli.demo_league import DemoDecision, DemoJob, DemoLeague, DemoReport
+from hanse.cli.demo_league import DemoLeague
+from hanse.cli.demo_report import DemoDecision, DemoJob, DemoReport
 from hanse.cli.main import run
 from hanse.client.exit_codes import ExitCode
 from hanse.model.decision import DecisionKind

@@ -16,7 +16,7 @@ from hanse.cli.embedded.member_processes import PIDS
 from hanse.cli.main import run
 from hanse.client.contexts import Context, load, save_context
 from hanse.client.exit_codes import ExitCode
-from hanse.live.config.league import LeagueError
+from hanse.league.config import LeagueError
 from hanse.security.home import Home
 
 FILE = """

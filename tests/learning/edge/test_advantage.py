@@ -20,7 +20,7 @@ from hanse.learning.edge.training.policy_gradient import (  # noqa: E402
     group_advantage,
 )
 from hanse.learning.edge.training.rollout import BACKLOG, backlog_of, collect  # noqa: E402
-from tests.learning.edge.test_learn import SMALL, halfway  # noqa: E402
+from tests.learning.edge.test_exported_network import SMALL, halfway  # noqa: E402
 
 
 def test_a_backlog_is_what_was_in_hand_when_a_step_began() -> None:

@@ -1,6 +1,5 @@
-"""Training is deterministic and resumable, exports what it trained, and the adapters keep their contracts."""
+"""Training: a function of its seed that resumes, keeps the best iteration and learns what it should."""
 
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,14 +13,6 @@ from hanse.learning.edge.env import setting as settings  # noqa: E402
 from hanse.learning.edge.env.setting import Setting  # noqa: E402
 from hanse.learning.edge.env.streams import make_streams  # noqa: E402
 from hanse.learning.edge.env.world import EdgeWorld  # noqa: E402
-from hanse.learning.edge.network.features import encode  # noqa: E402
-from hanse.learning.edge.network.network import (  # noqa: E402
-    choose_by_network,
-    local_states,
-    pointer_logits,
-    read_summaries,
-)
-from hanse.learning.edge.players.coordination import GossipLink, coordinate  # noqa: E402
 from hanse.learning.edge.players.play import (  # noqa: E402
     network_player,
     play,
@@ -29,7 +20,7 @@ from hanse.learning.edge.players.play import (  # noqa: E402
 )
 from hanse.learning.edge.policies.feature_table import RULE_GPUS_COLUMN  # noqa: E402
 from hanse.learning.edge.policies.priced import choose_alone, shared_room  # noqa: E402
-from hanse.learning.edge.training.curriculum import make_iteration, rule_of, validation_names  # noqa: E402 - after the check that torch is there
+from hanse.learning.edge.training.curriculum import rule_of, validation_names  # noqa: E402 - after the check that torch is there
 from hanse.learning.edge.training.export import export, load_network  # noqa: E402
 from hanse.learning.edge.training.greedy_player import choose_by_net  # noqa: E402
 from hanse.learning.edge.training.net import FULL_LEAN, NO_LEAN, RULE_COLUMNS, SIZE_LEAN, EdgeNet, NetConfig  # noqa: E402
@@ -39,106 +30,11 @@ from hanse.learning.edge.training.policy_gradient import (  # noqa: E402
     log_and_entropy,
     update_policy,
 )
-from hanse.learning.edge.training.rollout import collect, make_batch, run_pointer  # noqa: E402
+from hanse.learning.edge.training.rollout import collect, run_pointer  # noqa: E402
 from hanse.learning.edge.training.train import TrainConfig, Trainer, TrainingProgress, train  # noqa: E402
 
 torch.set_num_threads(1)
 SMALL = msgspec.structs.replace(settings.syn3(), tasks_per_cluster=6)
-SHAPES = [
-    NetConfig(),
-    NetConfig(encoder="mean"),
-    NetConfig(encoder="none"),
-    NetConfig(pointer=False),
-    NetConfig(encoder="none", flat=True),
-    NetConfig(lean=FULL_LEAN),
-    NetConfig(lean=NO_LEAN),
-    NetConfig(told=True),
-]
-
-
-def halfway() -> EdgeWorld:
-    world = EdgeWorld(settings.hetero6(), make_streams(settings.hetero6(), [1, 2, 3]))
-    player = priced_player(settings.hetero6())
-    for _ in range(30):
-        player(world)
-    return world
-
-
-@pytest.mark.parametrize(
-    "config", SHAPES, ids=lambda c: f"{c.encoder}-{c.pointer}-{c.flat}-{c.told}-{c.lean}"
-)
-def test_the_exported_network_is_the_trained_one(config: NetConfig, tmp_path: Path) -> None:
-    torch.manual_seed(3)
-    net = EdgeNet(config)
-    with torch.no_grad():  # an untrained network would do as the rule does, or pass everywhere
-        for layer in (net.point, net.pass_point, net.cpus, net.gpus, net.flat_point):
-            layer.weight.normal_(0.0, 0.3)
-        net.pass_point.bias.sub_(5.0)
-        net.flat_point.bias[-1].sub_(5.0)
-    export(net, TrainConfig(net=config), {"note": "untrained"}, tmp_path / "net.npz")
-    loaded = load_network(tmp_path / "net.npz")
-    assert not isinstance(loaded, str)
-    network, about = loaded
-    assert about.measured == {"note": "untrained"}
-    world = halfway()
-    rule = rule_of(world.setting)
-    view = world.view()
-    ours = choose_by_network(network, rule, view, shared_room(view))
-    theirs = choose_by_net(net, rule, view)
-    assert (ours.slot == theirs.slot).all()
-    assert (ours.cpus == theirs.cpus).all()
-    assert (ours.gpus == theirs.gpus).all()
-    assert (ours.slot >= 0).any()
-    deciding = encode(rule, view, shared_room(view)).may_choose.any(axis=2)
-    assert np.abs(ours.preference - theirs.preference)[deciding].max() < 1e-5
-
-
-def test_logits_equal_torch(tmp_path: Path) -> None:
-    torch.manual_seed(4)
-    net = EdgeNet(NetConfig())
-    with torch.no_grad():
-        net.point.weight.normal_()
-        net.pass_point.weight.normal_()
-    export(net, TrainConfig(), {}, tmp_path / "net.npz")
-    loaded = load_network(tmp_path / "net.npz")
-    assert not isinstance(loaded, str)
-    world = halfway()
-    rule = rule_of(world.setting)
-    features = encode(rule, world.view(), shared_room(world.view()))
-    local, task, summary = local_states(loaded[0], features)
-    everyone = np.broadcast_to(summary[:, None], (len(summary), 6, *summary.shape[1:]))
-    apart = read_summaries(loaded[0], local, everyone, features.known)
-    assert np.abs(apart - read_summaries(loaded[0], local, summary, features.known)).max() < 1e-5
-    ours, _ = pointer_logits(loaded[0], apart, task, features)
-    batch = make_batch(features)
-    row, col = torch.nonzero(batch.may_choose.any(dim=2), as_tuple=True)
-    with torch.no_grad():
-        theirs = run_pointer(net, batch, row, col).logits
-    assert np.abs(ours[row.numpy(), col.numpy()] - theirs.numpy()).max() < 1e-5
-
-
-def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
-    np.savez(tmp_path / "old.npz", about=np.frombuffer(b'{"format": 0}', dtype=np.uint8))
-    answer = load_network(tmp_path / "old.npz")
-    assert isinstance(answer, str)
-    assert "format 0" in answer
-    (tmp_path / "junk.npz").write_bytes(b"junk")
-    assert isinstance(load_network(tmp_path / "junk.npz"), str)
-
-
-def test_a_network_without_an_encoder_has_nothing_to_gossip_but_its_room(tmp_path: Path) -> None:
-    torch.manual_seed(8)
-    net = EdgeNet(NetConfig(encoder="none"))
-    export(net, TrainConfig(), {}, tmp_path / "net.npz")
-    loaded = load_network(tmp_path / "net.npz")
-    assert not isinstance(loaded, str)
-    streams, rule = make_streams(SMALL, [1, 2]), rule_of(SMALL)
-    heard_of, deaf = (
-        coordinate(SMALL, streams, rule, "gossip", loaded[0], GossipLink(loss=loss)) for loss in (0.0, 1.0)
-    )
-    alone = coordinate(SMALL, streams, rule, "none", loaded[0])
-    assert (deaf.outcome.completion == alone.outcome.completion).all()
-    assert (heard_of.outcome.completion >= 2).all()
 
 
 def test_replayed_log_probabilities_are_those_of_the_collection() -> None:
@@ -280,23 +176,6 @@ def test_sizes_that_are_the_rules_are_neither_drawn_nor_learned() -> None:
     assert not changed & {"cpus.weight", "gpus.weight", "lean"}
 
 
-def test_the_setting_that_is_trained_for_gets_a_larger_share_of_late_lessons() -> None:
-    plan = TrainConfig(iterations=100)
-    shares = []
-    for first in (0, 60):
-        names = [
-            make_iteration(
-                settings.syn3(), "randomised", 1, number, 1, 12, base_share=plan.base_share[first > 0]
-            ).setting.name
-            for number in range(first, first + 40)
-        ]
-        shares.append(names.count("syn3") / len(names))
-    assert shares[0] < 0.7 < shares[1] < 1.0
-    assert plan.base_share_at(0) == plan.base_share[0]
-    assert plan.base_share_at(50) == pytest.approx(sum(plan.base_share) / 2)
-    assert plan.base_share_at(100) == pytest.approx(plan.base_share[1])
-
-
 def test_the_last_iteration_is_judged_once() -> None:
     plan = TrainConfig(course="fixed", warm_start=False, iterations=2, replicas=2, rows=6, validate_every=2)
     trainer = Trainer(plan)
@@ -314,29 +193,6 @@ def test_the_last_iteration_is_judged_once() -> None:
     trainer.validate = counted  # type: ignore[method-assign]  # the same, counted
     train(trainer, lambda _: None)
     assert judged == [0, 2]
-
-
-def test_what_a_course_does_not_teach_does_not_choose_among_its_iterations() -> None:
-    assert validation_names("randomised") == validation_names("fixed") == ("syn3", "hetero6")
-    assert validation_names("wide") == ("syn3", "hetero6", "bench")
-
-
-def test_drawn_clusters_have_a_small_one_among_them() -> None:
-    drawn = [
-        make_iteration(settings.syn3(), "randomised", 1, number, 1, 12, 0.9).setting for number in range(30)
-    ]
-    assert all(one.capacity[0][1] in {4, 8} for one in drawn)
-    assert {one.clusters for one in drawn} == {3, 4, 5}
-    assert {one.capacity[0][1] for one in drawn} == {4, 8}
-
-
-def test_a_lesson_of_every_sort_can_be_played() -> None:
-    sorts = [make_iteration(settings.syn3(), "wide", 1, 3, 1, 12, drawn) for drawn in (0.1, 0.55, 0.95)]
-    assert [one.setting.name for one in sorts] == ["syn3", "bench", "randomised"]
-    for one in sorts:
-        small = msgspec.structs.replace(one.setting, tasks_per_cluster=8)
-        assert play(small, make_streams(small, [1, 2]), priced_player(small), 5_000).mean.min() >= 1.0
-    assert not sorts[1].setting.speed_table.rate.any()
 
 
 def test_a_short_warm_start_learns_to_pass_and_to_size(tmp_path: Path) -> None:
@@ -415,48 +271,3 @@ def test_entropy_is_worth_less_and_less() -> None:
         trainer.base = SMALL
         ends.append([trainer.step()[2] for _ in range(2)][1])
     assert ends[1] > ends[0]
-
-
-def test_a_lesson_depends_on_seed_and_iteration_alone() -> None:
-    one = make_iteration(settings.syn3(), "randomised", 7, 11, 4)
-    other = make_iteration(settings.syn3(), "randomised", 7, 11, 4)
-    assert one.setting.capacity == other.setting.capacity
-    assert (one.streams.arrival == other.streams.arrival).all()
-    assert (one.streams.seed.reshape(-1, 4) == one.streams.seed.reshape(-1, 4)[:, :1]).all()
-
-
-def test_pettingzoo_and_gymnasium_contracts() -> None:
-    pytest.importorskip("pettingzoo")
-    from gymnasium.utils.env_checker import check_env
-    from pettingzoo.test import parallel_api_test  # type: ignore[import-untyped]  # no type marker
-
-    from hanse.learning.edge.training.adapters import EdgeCentralEnv, EdgeParallelEnv, register
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the checkers warn of style; failures raise
-        env = EdgeParallelEnv(SMALL)
-        parallel_api_test(env, num_cycles=300)
-        check_env(EdgeCentralEnv(SMALL), skip_render_check=True)
-    register()
-    observed, _ = env.reset(seed=3)
-    assert env.observation_space("cluster_0").contains(observed["cluster_0"])
-    assert env.state_space.contains(env.state())
-
-
-def test_an_episode_through_the_adapter_ends_with_the_total_time_as_cost() -> None:
-    pytest.importorskip("pettingzoo")
-    from hanse.learning.edge.training.adapters import EdgeParallelEnv
-
-    env = EdgeParallelEnv(SMALL)
-    observed, _ = env.reset(seed=5)
-    total, rng = 0.0, np.random.default_rng(1)
-    while env.agents:
-        actions = {}
-        for name in env.agents:
-            slot = np.flatnonzero(observed[name]["action_mask"][0])[0]
-            actions[name] = (slot, 1, int(rng.integers(16)))
-        observed, reward, _, _, _ = env.step(actions)
-        total += reward["cluster_0"] if env.agents or reward else 0.0
-    world = env._episode.world
-    assert (world.state.finish > 0).all()
-    assert total < 0

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hanse.core.config import NodeConfig
+from hanse.live.backends.process.backend import ProcessBackend
 from hanse.live.backends.process.cgroups import group_name
 from hanse.model.program import Program, encode_program
 from hanse.model.resources import Resources
@@ -105,6 +106,11 @@ def wait_all_gone(place: Path) -> None:
             return
         wait_gone(left[0])
     raise AssertionError(f"there are always more: {processes_of(place)}")
+
+
+def plain_backend(place: Path) -> ProcessBackend:
+    """A backend without any option."""
+    return ProcessBackend(place, "north", NODES)
 
 
 @contextmanager

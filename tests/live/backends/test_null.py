@@ -11,8 +11,9 @@ from hanse.live.backends.interface import Stream
 from hanse.live.backends.null import NullBackend, NullTask, null_payload
 from hanse.model.messages import Outcome
 from hanse.model.program import Program, encode_program
-from tests.live.backends.conformance import NODES, BackendConformance
+from tests.live.backends.conformance import BackendConformance
 from tests.live.backends.desk import HOUR, SECOND, Desk, launch, task, with_desk
+from tests.live.backends.places import NODES
 
 
 class TestNullConformance(BackendConformance):

@@ -21,8 +21,9 @@ from click.testing import CliRunner, Result
 from hanse.cli.embedded.league_setup import PERSON, roles_of, with_ports
 from hanse.cli.embedded.member_start import start_member
 from hanse.cli.main import hanse
-from hanse.live.config.league import LeagueConfig
-from hanse.live.config.league_file import league_from_data, league_to_text
+from hanse.league.config import LeagueConfig
+from hanse.league.file import league_to_text
+from hanse.league.reader import league_from_data
 from hanse.security.certificate_authority import Authority
 from hanse.security.credentials import Credentials
 from hanse.security.home import Home

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from hanse.cli.embedded.league_setup import certify, create_league, with_ports
+from hanse.league.config import LeagueConfig
+from hanse.league.reader import league_from_data
 from hanse.live.ca import process
-from hanse.live.config.league import LeagueConfig
-from hanse.live.config.league_file import league_from_data
 from hanse.security.auth_refusal import AuthRefusal, AuthRefusalReason
 from hanse.security.certificate_authority import Authority
 from hanse.security.certificate_fields import read_certificate

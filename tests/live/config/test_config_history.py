@@ -9,6 +9,8 @@ import pytest
 from hanse.core.broker.broker import Broker
 from hanse.core.config import NodeConfig, Timings, WardenConfig
 from hanse.core.warden.warden import Warden
+from hanse.league.config import LeagueConfig, LeagueError, PolicyConfig
+from hanse.league.reader import league_from_data
 from hanse.live.config.config_history import (
     CONFIG_HISTORY_FILE,
     BrokerSettings,
@@ -20,8 +22,6 @@ from hanse.live.config.config_history import (
     read_config_history,
     write_config_history,
 )
-from hanse.live.config.league import LeagueConfig, LeagueError, PolicyConfig
-from hanse.live.config.league_file import league_from_data
 from hanse.live.config.node_discovery import merge_nodes
 from hanse.live.recovery import RecoveredMember, recover
 from hanse.model.effects import Effect

@@ -15,10 +15,10 @@ import pytest
 from hanse.cli.embedded.league_setup import certify, create_league, with_ports
 from hanse.cli.main import run
 from hanse.client.exit_codes import ExitCode
+from hanse.league.config import Address, BackendEntry, LeagueConfig, RunnerEntry
+from hanse.league.file import load, store
 from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.live.config.home_permissions import backend_directory_problem, home_problem
-from hanse.live.config.league import Address, BackendEntry, LeagueConfig, RunnerEntry
-from hanse.live.config.league_file import load, store
 from hanse.live.warden_daemon import WardenDaemon
 from hanse.security.home import Home
 from tests.live.harness import open_directory

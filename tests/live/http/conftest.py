@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from hanse.live.config.league import Address
+from hanse.league.config import Address
 from hanse.security.access_token_issuer import AccessTokenIssuer
 from hanse.security.certificate_authority import Authority
 from hanse.security.identity import Role

@@ -11,9 +11,10 @@ import pytest
 from starlette.responses import Response
 
 from hanse.live.http import auth_middleware
+from hanse.live.http.api_call import ApiCall, Handler
 from hanse.live.http.application import ApiApplication
-from hanse.live.http.auth_middleware import LONG_REQUESTS_MAX, REQUESTS_MAX, ApiCall, AuthMiddleware, Handler
-from hanse.live.http.operations import Operation
+from hanse.live.http.auth_middleware import LONG_REQUESTS_MAX, REQUESTS_MAX, AuthMiddleware
+from hanse.live.http.operation_record import Operation
 from hanse.live.http.rate_limiter import BURST
 from hanse.live.http.responses import json_answer
 from hanse.security.access_tokens import AccessTokenVerifier

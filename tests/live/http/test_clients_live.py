@@ -15,7 +15,7 @@ from hanse.security.identity import Role
 from tests.live.harness import LiveLeague
 from tests.live.http.conftest import ask, ledger, nobody
 
-DOCS = Path(__file__).parents[3] / "docs"
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 EXAMPLES = int(os.environ.get("HANSE_SCHEMA_EXAMPLES", "10"))
 """Cases of each operation; 'make schema' tries many more."""
 SEED = os.environ.get("HANSE_SCHEMA_SEED", "7")
@@ -65,7 +65,7 @@ def test_a_generated_client_uses_the_league(
 ) -> None:
     tool = program("openapi-python-client")
     made = subprocess.run(
-        [tool, "generate", "--path", str(DOCS / "openapi.json"), "--meta", "none", "--output-path",
+        [tool, "generate", "--path", str(REFERENCE / "openapi.json"), "--meta", "none", "--output-path",
          str(tmp_path / "league_client"), "--config", str(_quiet(tmp_path))],
         capture_output=True, text=True, check=False,
     )  # fmt: skip

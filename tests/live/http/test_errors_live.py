@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from hanse.api.records import ErrorAnswer
-from hanse.live.config.league import Address
+from hanse.league.config import Address
 from hanse.live.http.responses import BODY_BYTES_MAX
 from hanse.security.identity import Role
 from tests.live.harness import LiveLeague

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hanse.live.config.league import Address
+from hanse.league.config import Address
 from hanse.security.identity import Role
 from tests.live.harness import LiveLeague, open_directory, running
 from tests.live.http.conftest import LEAGUE, ask, bearer, nobody

@@ -6,16 +6,17 @@ from typing import Any
 import pytest
 
 from hanse.live.http.openapi import document, text
-from hanse.live.http.operations import OPERATIONS_BY_ROLE, refusals
+from hanse.live.http.operation_record import refusals
+from hanse.live.http.operations import OPERATIONS_BY_ROLE
 
-DOCS = Path(__file__).parents[3] / "docs"
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 
 
 @pytest.mark.parametrize(("door", "name"), [("broker", "openapi.json"), ("warden", "openapi-cluster.json")])
 def test_the_checked_in_document_is_current(door: str, name: str) -> None:
     made = text(door)
-    assert (DOCS / name).read_text(encoding="utf-8") == made, (
-        f"run: python -m hanse.live.http.openapi {door} > docs/{name}"
+    assert (REFERENCE / name).read_text(encoding="utf-8") == made, (
+        f"run: python -m hanse.live.http.openapi {door} > docs/reference/{name}"
     )
 
 

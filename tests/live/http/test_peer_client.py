@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hanse.live.config.league import Address
+from hanse.league.config import Address
 from hanse.live.http import peer_client
 from hanse.live.http.peer_client import send_request
 from hanse.security.certificate_authority import Authority

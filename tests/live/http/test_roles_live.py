@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hanse.live.config.league import Address
-from hanse.live.http.operations import BROKER, OPENAPI, RENEW, RUNNER, WARDEN, Operation
+from hanse.league.config import Address
+from hanse.live.http.operation_record import Operation
+from hanse.live.http.operations import BROKER, OPENAPI, RENEW, RUNNER, WARDEN
 from hanse.security.access_tokens import PEOPLE_ROLES, AccessTokenClaims, token_text
 from hanse.security.certificate_authority import Authority
 from hanse.security.credentials import Credentials

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hanse.api.records import ErrorAnswer
-from hanse.live.config.league import Address
+from hanse.league.config import Address
 from hanse.live.http import server as server_module
 from hanse.live.http.responses import RefusedError, json_answer, read_body
 from hanse.live.http.server import BufferedTransport, HttpsServer, PeerProtocol

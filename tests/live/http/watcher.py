@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from hanse.live.config.league import Address
+from hanse.league.config import Address
 
 
 class Heard(NamedTuple):

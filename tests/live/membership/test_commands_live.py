@@ -1,11 +1,11 @@
-"""``hanse league`` at a real league under load, as docs/membership.md says."""
+"""``hanse league`` at a real league under load, as docs/operator/membership.md says."""
 
 from typing import Any
 
 import yaml
 
 from hanse.client.exit_codes import ExitCode
-from hanse.live.config.league_file import load
+from hanse.league.file import load
 from tests.live.commands import Hand, jobs_end, until
 from tests.live.harness import QUICK, LiveLeague, open_directory, running, stop_launchers
 

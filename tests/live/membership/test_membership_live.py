@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import msgspec
 
 from hanse.cli.embedded.league_setup import certify
-from hanse.live.config.league import ClusterEntry, LeagueConfig
-from hanse.live.config.league_file import league_to_text, load
+from hanse.league.config import ClusterEntry, LeagueConfig
+from hanse.league.file import league_to_text, load
 from hanse.security.certificate_authority import Authority
 from hanse.security.identity import Role
 from tests.live.harness import Door, LiveLeague, open_directory, running

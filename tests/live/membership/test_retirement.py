@@ -4,8 +4,8 @@ import asyncio
 from typing import cast
 
 from hanse.api.league_records import FileStanding
-from hanse.live.config.league import LeagueConfig
-from hanse.live.config.league_file import parse
+from hanse.league.config import LeagueConfig
+from hanse.league.file import parse
 from hanse.live.membership import retirement
 from hanse.live.membership.membership import LeagueFileSync
 from hanse.live.membership.retirement import broker_retirement_problem, cluster_retirement_problem

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import cast
 
 from hanse.api.league_records import FileStanding
-from hanse.live.config.league import LeagueConfig
-from hanse.live.config.league_file import parse
+from hanse.league.config import LeagueConfig
+from hanse.league.file import parse
 from hanse.live.membership import fencing
 from hanse.live.membership.membership import LeagueFileHost, LeagueFileSync
 from hanse.live.telemetry.member_metrics import MemberMetrics, ObservedDaemon

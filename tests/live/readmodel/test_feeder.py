@@ -11,6 +11,7 @@ from hanse.live.readmodel.feeder import FLUSH_EVENTS, SILENT_EVENTS_MAX, ReadMod
 from hanse.live.readmodel.read_model import ReadModel
 from hanse.model.effects import JobAccepted, JobSettled, SendMessage, WakeAt
 from hanse.model.events import JobSubmitted, MessageReceived, Tick
+from hanse.model.history import JobAdded, JobDropped, JobsTransferred
 from hanse.model.ids import JobId
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.messages import Envelope, Gossip, Outcome, OwnershipTransferred, ShardId
@@ -22,7 +23,9 @@ def test_who_was_promised_a_job_waits_until_it_can_be_read(tmp_path: Path) -> No
     async def story() -> None:
         failed: list[BaseException] = []
         feed = ReadModelFeeder(ReadModel(tmp_path / "reads.sqlite", "b1"), failed.append)
-        feed.on_event_durable(1, JobSubmitted(1_000_000, "me", 7, JobSpec((TaskGroup(),))), [])
+        spec = JobSpec((TaskGroup(),))
+        added = JobAdded(JobId(1), spec, "b1#1", 1_000_000)
+        feed.on_event_durable(1, JobSubmitted(1_000_000, "me", 7, spec), [added])
         feed.promise(3)
         reader = asyncio.create_task(feed.wait_until_caught_up())
         written = asyncio.Event()
@@ -64,17 +67,21 @@ class Stage:
             )
 
     def submit(self) -> None:
-        """One that does."""
+        """One that does: a job that is known until its number is another."""
         self.position += 1
         spec = JobSpec((TaskGroup(),))
-        self.feed.on_event_durable(self.position, JobSubmitted(self.position, "me", self.position, spec), [])
+        event = JobSubmitted(self.position, "me", self.position, spec)
+        added = JobAdded(JobId(1_000_000), spec, "b1#1", self.position)
+        self.feed.on_event_durable(self.position, event, [added, JobDropped(JobId(1_000_000))])
 
     def accept(self, job: JobId) -> None:
         """A job comes and is taken: two events."""
         self.submit()
         request = self.position
         self.position += 1
-        self.feed.on_event_durable(self.position, Tick(self.position), [JobAccepted("me", request, job)])
+        added = JobAdded(job, JobSpec((TaskGroup(),)), "b1#1", self.position)
+        reply = JobAccepted("me", request, job)
+        self.feed.on_event_durable(self.position, Tick(self.position), [added, reply])
 
     def settle(self, job: JobId) -> None:
         """A job ends."""
@@ -85,9 +92,9 @@ class Stage:
         """An heir says that it has the estate now."""
         self.position += 1
         body = OwnershipTransferred(ShardId("b1"), (job,))
-        self.feed.on_event_durable(
-            self.position, MessageReceived(self.position, Envelope("b2", "b1", 1, 1, 0, body)), []
-        )
+        event = MessageReceived(self.position, Envelope("b2", "b1", 1, 1, 0, body))
+        taken = JobsTransferred(ShardId("b1"), "b2", (job,))
+        self.feed.on_event_durable(self.position, event, [taken])
 
     async def turns(self, count: int = 20) -> None:
         """Let the loop turn, and what it has begun on the other thread end."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hanse.api.rows import TaskRow
 from hanse.core.broker.broker import Broker
 from hanse.core.config import Timings
-from hanse.live.readmodel import failover_projection, live_job
+from hanse.live.readmodel import live_job
 from hanse.live.readmodel.live_job import LARGE_JOB_TASKS
 from hanse.live.readmodel.read_model import ReadModel
 from hanse.live.readmodel.schema import dump_content
@@ -210,7 +210,6 @@ def test_the_projection_is_what_the_broker_holds_through_all_faults(
     seed: int, large: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_job, "LARGE_JOB_TASKS", large)
-    monkeypatch.setattr(failover_projection, "LARGE_JOB_TASKS", large)
     rng = Random(seed)
     settled = 0
     for past in trial(seed):

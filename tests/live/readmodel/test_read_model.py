@@ -1,36 +1,39 @@
 """The file and its questions: pages, filters, bounds, files that are not ours, several threads."""
 
-import logging
-import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from hanse.core.broker import job_table
 from hanse.live.readmodel import schema, sqlite_writer
 from hanse.live.readmodel.read_model import ReadModel
 from hanse.model.constraints import Is
 from hanse.model.decision import ConsideredCluster, Decision, DecisionKind
-from hanse.model.effects import JobAccepted, JobSettled, RecordDecision, SendMessage, TaskSettled
-from hanse.model.events import JobSubmitted, MessageReceived
+from hanse.model.effects import JobSettled, RecordDecision
+from hanse.model.events import JobSubmitted, Tick
+from hanse.model.history import (
+    AttemptsEnded,
+    CopiesAdded,
+    CopiesDropped,
+    JobAdded,
+    JobsTransferred,
+    NodesSubstituted,
+    TasksCancelled,
+    TasksPlaced,
+    TasksStarted,
+)
 from hanse.model.ids import SECOND, JobId, job_id, job_text, task_id
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.messages import (
     AttemptEnd,
-    Claim,
-    ClaimReply,
-    Envelope,
     Outcome,
-    OwnershipTransferred,
-    RegisterStandby,
     Replica,
-    ReplicateJobs,
     ResourceUsage,
     Shape,
     TaskBatch,
     TaskTemplate,
-    TaskUpdates,
 )
 from hanse.model.program import Program, encode_program
 from hanse.model.resources import Resources
@@ -44,40 +47,39 @@ class Script:
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
-        self.at = self.sent = self.received = 0
+        self.at = 0
 
     def add(self, event: object, *commands: object) -> None:
         self.steps.append((len(self.steps) + 1, event, list(commands)))  # type: ignore[arg-type]
 
     def submit(self, serial: int, *commands: object, **rest: object) -> JobId:
         number, spec = job_id(1, serial), JobSpec(**{"groups": (TaskGroup(),), **rest})  # type: ignore[arg-type]
-        self.add(JobSubmitted(self.at, "me", serial, spec), JobAccepted("me", serial, number), *commands)
+        added = JobAdded(number, spec, "b1#1", self.at)
+        self.add(JobSubmitted(self.at, "me", serial, spec), added, *commands)
         return number
 
     def claim(self, number: JobId, *nodes: int, attempt: int = 1, size: Resources = ASK) -> None:
-        self.sent += 1
         tasks = tuple(range(len(nodes)))
         lot = TaskBatch(
             number, 0, TaskTemplate(Shape(ASK), "b1#1"), tasks, (attempt,) * len(nodes), nodes, size
         )
-        claim = Claim(self.sent, (), 0, (lot,))
-        self.add(MessageReceived(self.at, Envelope("c1", "b1", 0, 0, 0, TaskUpdates((), ()))),
-                 SendMessage(Envelope("b1", "c1", 0, self.sent, 0, claim)))  # fmt: skip
+        self.tell(TasksPlaced("c1", lot))
 
-    def hear(self, body: TaskUpdates | ClaimReply, *commands: object) -> None:
-        self.received += 1
-        self.add(MessageReceived(self.at, Envelope("c1", "b1", 0, self.received, 0, body)), *commands)
+    def tell(self, *facts: object) -> None:
+        self.add(Tick(self.at), *facts)
 
     def start(self, number: JobId, *nodes: int, attempt: int = 1) -> None:
         started = tuple((task_id(number, index), attempt, node) for index, node in enumerate(nodes))
-        self.hear(TaskUpdates(started, ()))
+        self.tell(TasksStarted(started))
 
     def succeed(self, number: JobId, count: int = 1, ran: int = 0) -> None:
         usage = ResourceUsage(1, 2, ran) if ran else None
         ids = [task_id(number, index) for index in range(count)]
-        ended = tuple(AttemptEnd(task, 1, Outcome.SUCCEEDED, 0, usage, "fine") for task in ids)
-        settled = [TaskSettled(task, 1, Outcome.SUCCEEDED) for task in ids]
-        self.hear(TaskUpdates((), ended), *settled, JobSettled(number, Outcome.SUCCEEDED))
+        ends = [
+            (task, job_table.SUCCEEDED, AttemptEnd(task, 1, Outcome.SUCCEEDED, 0, usage, "fine"))
+            for task in ids
+        ]
+        self.tell(AttemptsEnded(list(ends)), JobSettled(number, Outcome.SUCCEEDED))
 
     def whole(self, serial: int, **rest: object) -> JobId:
         number = self.submit(serial, **rest)
@@ -182,7 +184,9 @@ def test_a_substitute_node_is_shown(reads: ReadModel, script: Script) -> None:
     number = script.submit(0, groups=(TaskGroup(count=2),))
     script.claim(number, 5, 6)
     reads.apply(script.steps, EPOCH)
-    script.hear(ClaimReply(1, ((task_id(number, 1), 9),), ()))
+    script.tell(
+        NodesSubstituted("c2", ((task_id(number, 0), 8),)), NodesSubstituted("c1", ((task_id(number, 1), 9),))
+    )
     reads.apply(script.steps, EPOCH)
     assert [row.node for row in reads.tasks(number)] == [5, 9]
 
@@ -239,9 +243,8 @@ def test_copies_of_an_older_term_go_when_all_come_anew(reads: ReadModel, script:
     spec = JobSpec((TaskGroup(count=2),))
     copies = [Replica(job_id(2, serial), spec, 5 * SECOND, ()) for serial in range(2)]
     script.at = 60 * SECOND
-    for seq, (term, jobs) in enumerate([(1, copies), (3, copies[1:]), (2, copies)], 1):
-        body = ReplicateJobs("b2#1", term, tuple(jobs))
-        script.add(MessageReceived(script.at, Envelope("b2", "b1", 0, seq, 0, body)))
+    script.tell(CopiesAdded("b2#1", "b2", tuple(copies)))
+    script.tell(CopiesDropped("b2#1", "b2"), CopiesAdded("b2#1", "b2", tuple(copies[1:])))
     reads.apply(script.steps[:1], EPOCH + 60 * SECOND)
     assert [(row.id, row.owner) for row in reads.jobs()] == [("2-1", "b2"), ("2-0", "b2")]
     assert reads.jobs()[0].submitted == EPOCH + 55 * SECOND
@@ -252,7 +255,7 @@ def test_copies_of_an_older_term_go_when_all_come_anew(reads: ReadModel, script:
 
 def test_copies_are_bounded(reads: ReadModel, script: Script) -> None:
     copies = [Replica(job_id(2, serial), JobSpec((TaskGroup(),)), 0, ()) for serial in range(14)]
-    script.add(MessageReceived(0, Envelope("b2", "b1", 0, 1, 0, ReplicateJobs("b2#1", 1, tuple(copies)))))
+    script.tell(CopiesAdded("b2#1", "b2", tuple(copies)))
     mine = script.submit(0)
     reads.apply(script.steps, EPOCH)
     kept = [f"2-{serial}" for serial in range(13, 3, -1)]
@@ -261,15 +264,10 @@ def test_copies_are_bounded(reads: ReadModel, script: Script) -> None:
 
 def test_a_job_that_was_taken_away_goes_with_its_placements(tmp_path: Path, script: Script) -> None:
     first = ReadModel(tmp_path / "few.sqlite", "b1", kept_jobs_max=1)
-    script.sent += 1
-    register = SendMessage(Envelope("b1", "c1", 0, script.sent, 0, RegisterStandby("b1#1", 1, "b2")))
-    script.add(MessageReceived(0, Envelope("c1", "b1", 0, 0, 0, TaskUpdates((), ()))), register)
     numbers = [script.submit(serial) for serial in range(2)]
     for number in numbers:
         script.claim(number, 0)
-    script.add(
-        MessageReceived(0, Envelope("b2", "b1", 0, 1, 0, OwnershipTransferred("b1#1", tuple(numbers))))
-    )
+    script.tell(JobsTransferred("b1#1", "b2", tuple(numbers)))
     first.apply(script.steps, EPOCH)
     assert [(row.id, row.owner, row.state) for row in first.jobs()] == [("1-1", "b2", "placed")]
     assert len(schema.dump_content(first.path)["lots"]) == 1
@@ -373,9 +371,7 @@ def test_old_ended_jobs_go_with_all_that_is_theirs(reads: ReadModel, script: Scr
 def test_questions_of_many_threads_while_batches_are_applied(reads: ReadModel, script: Script) -> None:
     number = script.submit(0, groups=(TaskGroup(count=50),))
     for index in range(50):
-        script.hear(
-            TaskUpdates((), ()), TaskSettled(task_id(number, index), 0, Outcome.CANCELLED)
-        )  # every batch moves one task
+        script.tell(TasksCancelled(number, ((index, 1),)))  # every batch moves one task
     reads.apply(script.steps[:1], EPOCH)
 
     def ask(_: int) -> bool:
@@ -390,77 +386,3 @@ def test_questions_of_many_threads_while_batches_are_applied(reads: ReadModel, s
             reads.apply([step], EPOCH)
         assert all(answers)
     assert reads.job(number).row.cancelled == 50  # type: ignore[union-attr]
-
-
-# --- files that are not ours --------------------------------------------------------------------------------
-
-
-def spoil_version(path: Path) -> None:
-    connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version = 99")
-    connection.close()
-
-
-def spoil_header(path: Path) -> None:
-    path.write_bytes(b"not a database at all, but long enough to be looked at" * 50)
-
-
-def spoil_pages(path: Path) -> None:
-    connection = sqlite3.connect(path)
-    connection.execute("UPDATE meta SET shut = 0")
-    connection.commit()
-    connection.close()
-    whole = bytearray(path.read_bytes())
-    whole[2 * 4096 : 6 * 4096] = b"\xff" * 4 * 4096
-    path.write_bytes(whole)
-
-
-def spoil_emptied(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-@pytest.mark.parametrize("spoil", [spoil_version, spoil_header, spoil_pages, spoil_emptied])
-def test_a_file_of_another_version_or_a_damaged_one_is_set_aside(
-    spoil: object, tmp_path: Path, script: Script, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "reads.sqlite"
-    for serial in range(30):
-        script.whole(serial)
-    first = ReadModel(path, "b1")
-    first.apply(script.steps, EPOCH)
-    before = schema.dump_content(path)
-    first.close()
-    spoil(path)  # type: ignore[operator]
-    with caplog.at_level(logging.WARNING):
-        again = ReadModel(path, "b1")
-    assert again.applied == 0
-    assert again.jobs() == []
-    assert path.with_name(path.name + schema.ASIDE_SUFFIX).exists()
-    assert "is rebuilt" in caplog.text
-    again.apply(script.steps, EPOCH)
-    again.close()
-    assert schema.dump_content(path) == before
-
-
-def test_another_brokers_file_is_set_aside(tmp_path: Path, script: Script) -> None:
-    path = tmp_path / "reads.sqlite"
-    script.whole(0)
-    first = ReadModel(path, "b1")
-    first.apply(script.steps, EPOCH)
-    first.close()
-    other = ReadModel(path, "b2")
-    assert other.jobs() == []
-    other.close()
-
-
-def test_a_file_that_nobody_closed_is_taken_up_where_it_was(tmp_path: Path, script: Script) -> None:
-    path = tmp_path / "reads.sqlite"
-    script.whole(0)
-    script.submit(1)
-    first = ReadModel(path, "b1")
-    first.apply(script.steps, EPOCH)
-    second = ReadModel(path, "b1")  # as after a kill: the first one never closed
-    assert second.applied == len(script.steps)
-    assert [row.state for row in second.jobs()] == ["queued", "succeeded"]
-    second.close()
-    first.close()

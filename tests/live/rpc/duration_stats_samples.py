@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from hanse.core.broker.elastic.duration_stats import KINDS_PER_MESSAGE_MAX, SIZES_MAX, TOTAL_MAX
-from hanse.live.rpc.message_validators import KIND_CHARACTERS_MAX
+from hanse.live.rpc.broker_to_broker_validators import KIND_CHARACTERS_MAX
 from hanse.model.duration_stats import DurationStats, DurationStatsUpdate, KindStats
 
 BIG: Final = 1 << 63

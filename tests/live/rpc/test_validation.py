@@ -2,142 +2,52 @@
 
 from typing import Any, get_args
 
-import msgspec
 import pytest
 
-from hanse.core.config import BrokerConfig, NodeConfig, RunnerConfig, WardenConfig
 from hanse.core.messaging.link import WINDOW_MAX
-from hanse.live.rpc.field_validators import JOB_MAX, JOB_MIN, NUMBER_MAX, TASK_MAX, TASK_MIN
-from hanse.live.rpc.message_validators import VALIDATORS, WATCHED_MAX
-from hanse.live.rpc.validation import validate, validate_frame
-from hanse.live.rpc.validation_context import (
-    STALE,
-    Layout,
-    ValidationContext,
-    broker_validation_context,
-    runner_validation_context,
-    warden_validation_context,
-)
+from hanse.live.rpc.broker_to_broker_validators import WATCHED_MAX
+from hanse.live.rpc.field_validators import JOB_MAX, NUMBER_MAX, TASK_MAX
+from hanse.live.rpc.message_validators import VALIDATORS
+from hanse.live.rpc.validation_context import STALE
 from hanse.model import messages as m
 from hanse.model.constraints import Is, Not
 from hanse.model.ids import ClusterId, JobId, TaskId
-from hanse.model.job import Affinity, JobSpec, TaskGroup, UnreachablePolicy
-from hanse.model.messages import Envelope, Outcome, RefusalReason, SequencedMessage, SoftMessage
+from hanse.model.job import Affinity, JobSpec, TaskGroup
+from hanse.model.messages import RefusalReason, SequencedMessage, SoftMessage
 from hanse.model.resources import MEMORY_BYTES_MAX, Resources
 from hanse.sim.chaos import run_seed
-from tests.live.rpc.duration_stats_samples import EXPERIENCE, NONSENSE_EXPERIENCE
-from tests.live.rpc.failover_samples import BROKERS_SAY, NONSENSE_ESTATES, PEERS_SAY, WARDENS_SAY
+from tests.live.rpc.duration_stats_samples import NONSENSE_EXPERIENCE
+from tests.live.rpc.failover_samples import NONSENSE_ESTATES
 from tests.live.rpc.honest import REFUSED, VETTED, vetted_factories
+from tests.live.rpc.message_samples import (
+    ASK,
+    BRIEF,
+    C1,
+    DELTA,
+    END,
+    JOB,
+    LINE,
+    LOT,
+    NOW,
+    REPLICA,
+    SENDERS,
+    START,
+    TASK,
+    TO_WARDEN,
+    brief,
+    delta,
+    end,
+    line,
+    lot,
+    replica,
+    shape,
+    snapshot,
+    spoilt,
+    start,
+    verdict,
+)
 
-JOB, TASK, C1 = JobId(JOB_MIN), TaskId(TASK_MIN), ClusterId("c1")
-NOW = 1_000_000
 SEEDS = range(8)
-ASK = Resources(cpu=1_000)
-SHAPE = m.Shape(ASK)
-BRIEF = m.TaskTemplate(SHAPE, "b1#1")
-LOT = m.TaskBatch(JOB, 0, BRIEF, (0, 1), (1, 1), (3, -1), ASK)
-LINE = m.DemandLine(0, SHAPE, (1, -2), 3)
-END = m.AttemptEnd(TASK, 1, Outcome.SUCCEEDED, 0, m.ResourceUsage(1, 2, 3), "fine")
-DELTA = m.Delta(C1, 1, 5, 6, (0, 3), ((1, 2, 0), (0, 0, 0)))
-SPEC = JobSpec((TaskGroup(count=2),))
-REPLICA = m.Replica(JOB, SPEC, 5, ((1, 5, 1),))
-START = m.StartTask(TASK, 1, 2, ASK, "b1#1", UnreachablePolicy.MOVE, b"x")
-SNAPSHOT = m.ClusterSnapshot(
-    cluster=C1,
-    epoch=1,
-    version=6,
-    dimensions=("cpu", "memory", "gpu"),
-    capacity=((4, 5, 6),) * 4,
-    attributes=((("zone", "a"),), (), (("disk", 7),), (("ssd", True),)),
-    reserve=(3,),
-    partitions=("b1", "b2"),
-    free=((4, 5, 6),) * 4,
-)
-
-TO_WARDEN = (
-    m.Claim(1, (("b1#1", 1),), NOW, (LOT,), (7,), (LINE,)),
-    m.Demand((LINE,)),
-    m.CancelAttempts((TASK,), (1,)),
-    m.AckEnds((TASK,), (1,)),
-    m.RegisterStandby("b1#1", 1, "b2"),
-    m.RequestTakeover("b2#1", "b2", 1, 1),
-    m.AbortTakeover("b2#1", 1, 1),
-    *BROKERS_SAY,
-    m.HeartbeatReply(NOW, ("b1#1",)),
-    m.RequestSnapshot(C1),
-)
-FROM_RUNNER = (
-    m.RunnerReport(((TASK, 1),), (END,)),
-    m.OpenSession(1, NOW, (0, 3), ((TASK, 1),), (END,)),
-    m.RunnerHeartbeat(1, NOW),
-)
-FROM_WARDEN = (
-    m.ClaimReply(1, ((TASK, 2),), (m.RefusedTask(TASK, 1, RefusalReason.NO_ROOM),), DELTA),
-    m.TaskUpdates((), (), (m.Offer(1, 0, (2,), 500, 500, (3, -7)),)),
-    m.TaskUpdates(((TASK, 1, 3),), (END,)),
-    m.OwnershipReply("b1#1", 1, "b1", True, 0, ((TASK, 1),), (END,)),
-    *WARDENS_SAY,
-    m.WardenHeartbeat(C1, 1, NOW, 6, (("b1#1", 1),)),
-    SNAPSHOT,
-    m.ClusterDelta(DELTA),
-)
-FROM_BROKER = (
-    m.ReplicateJobs("b2#1", 1, (REPLICA,)),
-    m.ReplicaUpdate("b2#1", ((TASK, 7, 0),), (JOB,), (JOB,)),
-    m.OwnershipTransferred("b1#1", (JOB,), 1 << 20),
-    *PEERS_SAY,
-    m.WatchJobs(1, (JOB,)),
-    m.JobEnded(1, JOB, -1),
-    m.Gossip((m.MemberStatus("b2", 1, 1),)),
-    EXPERIENCE,
-)
-TO_RUNNER = (
-    m.RunnerOrders(NOW, (START,), (m.StopTask(TASK, 1, 0),), ((TASK, 1),)),
-    m.RunnerLease(1, NOW, ("b1#1",)),
-    m.Rejoin(1),
-)
-SENDERS = {
-    "b1": (*TO_WARDEN, m.Ack()),
-    "r1": FROM_RUNNER,
-    "c1": (*FROM_WARDEN, *TO_RUNNER),
-    "b2": FROM_BROKER,
-}
-
-
-def limits_for(body: object) -> ValidationContext:
-    """The machine that such a message is for: broker b1, warden c1 of four nodes, or its runner r1."""
-    if body in FROM_WARDEN or type(body) in map(type, (*FROM_WARDEN, *FROM_BROKER)):
-        limits = broker_validation_context(BrokerConfig("b1", 1, ("b1", "b2"), ("c1",)))
-        limits.count_tasks = lambda job: 2 if job == JOB else None
-        limits.learn_layout(SNAPSHOT)
-    elif type(body) in map(type, TO_RUNNER):
-        limits = runner_validation_context(RunnerConfig("r1", "c1", (0, 2)))
-    else:
-        limits = warden_validation_context(WardenConfig("c1", (NodeConfig(ASK, (), "r1"),) * 4, ("b1", "b2")))
-    limits.clock = lambda: NOW
-    return limits
-
-
-def sender_of(body: object) -> str:
-    return next(name for name, bodies in SENDERS.items() if type(body) in map(type, bodies))
-
-
-def verdict(body: Any, **about: Any) -> str | None:
-    """What vetting says of a body in an envelope that is otherwise in order."""
-    sequenced = type(body) in get_args(SequencedMessage)
-    fields = {
-        "source": sender_of(body),
-        "target": "x",
-        "session": 0,
-        "seq": int(sequenced),
-        "ack": 0,
-        **about,
-    }
-    return validate(Envelope(**fields, body=body), limits_for(body))
-
-
-def spoilt(body: Any, **changes: Any) -> Any:
-    return msgspec.structs.replace(body, **changes)
 
 
 def test_there_is_a_vetter_and_a_sample_for_every_kind() -> None:
@@ -156,43 +66,6 @@ def test_what_is_in_order_passes(body: Any) -> None:
         assert verdict(body, **wrong) is not None
     assert verdict(body, seq=(1 << 63) if sequenced else -(1 << 63)) is not None
     assert verdict(body, source="stranger") is not None, "the machine was never told of it"
-
-
-def lot(**changes: Any) -> m.Claim:
-    return spoilt(TO_WARDEN[0], batches=(spoilt(LOT, **changes),))  # type: ignore[no-any-return]
-
-
-def brief(**changes: Any) -> m.Claim:
-    return lot(template=spoilt(BRIEF, **changes))
-
-
-def shape(**changes: Any) -> m.Claim:
-    changed = spoilt(SHAPE, **changes)
-    return lot(template=spoilt(BRIEF, shape=changed), size=changed.ask)
-
-
-def line(**changes: Any) -> m.Demand:
-    return m.Demand((spoilt(LINE, **changes),))
-
-
-def end(**changes: Any) -> m.TaskUpdates:
-    return m.TaskUpdates((), (spoilt(END, **changes),))
-
-
-def delta(**changes: Any) -> m.ClusterDelta:
-    return m.ClusterDelta(spoilt(DELTA, **changes))
-
-
-def snapshot(**changes: Any) -> m.ClusterSnapshot:
-    return spoilt(SNAPSHOT, **{"epoch": 2, **changes})  # type: ignore[no-any-return]
-
-
-def replica(**changes: Any) -> m.ReplicateJobs:
-    return m.ReplicateJobs("b2#1", 1, (spoilt(REPLICA, **changes),))
-
-
-def start(**changes: Any) -> m.RunnerOrders:
-    return m.RunnerOrders(NOW, (spoilt(START, **changes),))
 
 
 def deep(levels: int) -> Is | Not:
@@ -444,58 +317,6 @@ def test_what_honest_machines_can_say_is_not_refused(body: Any) -> None:
 
 def test_watching_cannot_fill_a_links_window_at_once() -> None:
     assert WATCHED_MAX * 16 < WINDOW_MAX
-
-
-# --- layouts ----------------------------------------------------------------------------------------------
-
-
-def mail(body: Any) -> Envelope:
-    return Envelope("c1", "b1", 0, 0, 0, body)
-
-
-@pytest.mark.parametrize(
-    "changes", [{"nodes": (0, 4)}, {"free": ((1, 2), (0, 0))}, {"epoch": 9, "nodes": (0, 7)}]
-)
-def test_news_of_another_layout_is_stale_and_nobodys_fault(changes: dict[str, Any]) -> None:
-    assert verdict(delta(**changes)) == STALE
-    limits = limits_for(SNAPSHOT)
-    good, stale, reason = validate_frame([mail(delta()), mail(delta(**changes))], lambda _: limits)
-    assert (good, stale, reason) == ([mail(delta())], 1, "")
-
-
-def test_a_cluster_may_grow_from_one_life_to_the_next_but_not_shrink() -> None:
-    five = {"capacity": ((1, 1, 1),) * 5, "free": ((1, 1, 1),) * 5, "attributes": ((),) * 5, "reserve": ()}
-    three = {"capacity": ((1, 1, 1),) * 3, "free": ((1, 1, 1),) * 3, "attributes": ((),) * 3, "reserve": ()}
-    richer = {
-        "dimensions": ("cpu", "memory", "gpu", "x"),
-        "capacity": ((1,) * 4,) * 4,
-        "free": ((1,) * 4,) * 4,
-    }
-    assert verdict(snapshot(**five)) is None
-    assert verdict(snapshot(**richer)) is None
-    assert verdict(snapshot(**three)) == STALE
-    assert verdict(snapshot(epoch=0, **three)) is None, "of an earlier life: nobody will look at it"
-    limits = limits_for(SNAPSHOT)
-    grown = [mail(snapshot(**five)), mail(delta(epoch=2, nodes=(0, 4)))]
-    assert validate_frame(grown, lambda _: limits) == (grown, 0, "")
-    assert limits.layouts["c1"] == Layout(2, 5, SNAPSHOT.dimensions)
-
-
-def test_a_refused_frame_teaches_nothing() -> None:
-    limits = limits_for(SNAPSHOT)
-    before = dict(limits.layouts)
-    five = {"capacity": ((1, 1, 1),) * 5, "free": ((1, 1, 1),) * 5, "attributes": ((),) * 5}
-    good, stale, reason = validate_frame(
-        [mail(snapshot(**five)), mail(m.TaskUpdates(((TASK, -1, 0),), ()))], lambda _: limits
-    )
-    assert (good, stale) == ([], 0)
-    assert "TaskUpdates of c1" in reason
-    assert limits.layouts == before
-
-
-def test_without_a_snapshot_nothing_is_known_of_a_layout() -> None:
-    limits = broker_validation_context(BrokerConfig("b1", 1, ("b1",), ("c1",)))
-    assert validate(mail(delta(nodes=(0, 99))), limits) is None
 
 
 # --- honest mail ------------------------------------------------------------------------------------------

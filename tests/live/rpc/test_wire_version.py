@@ -76,7 +76,7 @@ def test_who_speaks_other_versions_only_is_refused_and_named_once(
         assert len(sentences) == 1
         assert "broker b1 of local is refused" in sentences[0]
         assert "hanse-wire/2 only" in sentences[0]
-        assert "docs/upgrades.md" in sentences[0]
+        assert "docs/operator/upgrades.md" in sentences[0]
 
         again = await dial(league, warden, ["hanse-wire/2"])  # it was upgraded, and downgraded later
         again.say(frame(envelope(2)))

@@ -11,7 +11,7 @@ import yaml
 
 from hanse.cli.embedded.member_start import SMALL_DAEMON_ENVIRONMENT
 from hanse.cli.main import COMMANDS, hanse
-from hanse.live.config.league_file import load
+from hanse.league.file import load
 from tests.live.telemetry.scraped import missing
 
 DEPLOY = Path(__file__).parents[3] / "deploy"

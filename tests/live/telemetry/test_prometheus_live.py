@@ -236,7 +236,7 @@ def test_every_metric_and_every_alert_is_documented_as_it_is(live: LiveLeague) -
     for answer in scraped(live).values():
         shown |= dict(re.findall(r"^# TYPE (\S+) (\S+)$", answer.decode(), re.MULTILINE))
     assert documented == shown
-    guide = (docs / "operations.md").read_text(encoding="utf-8")
+    guide = (docs / "operator" / "monitoring.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `(Hanse\w+)` \|", guide, re.MULTILINE) == list(alerts())
 
 

@@ -1,5 +1,6 @@
 """Traces: what is carried, what is made of a job's life, and an exporter that nobody waits for."""
 
+import sys
 import threading
 from itertools import pairwise
 from typing import Any
@@ -35,6 +36,7 @@ from hanse.model.messages import (
     TaskUpdates,
 )
 from hanse.model.resources import Resources
+from hanse.registry.extras import install_command
 from hanse.security.identity import Identity, Role
 from hanse.security.wall_time import wall_now
 from tests.live.telemetry.collector import Collector, collecting
@@ -311,3 +313,13 @@ def test_the_variables_of_opentelemetry_say_where_spans_go() -> None:
         "https://d/x", (("a", "b c"), ("d", "e"))
     )
     assert create_exporter(ME, {"OTEL_EXPORTER_OTLP_ENDPOINT": "nonsense"}) is None
+
+
+def test_without_the_extra_the_log_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("opentelemetry")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    assert create_exporter(ME, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector.invalid:4318"}) is None
+    assert install_command("otel") in caplog.text

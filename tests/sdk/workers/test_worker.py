@@ -14,7 +14,12 @@ import pytest
 import hanse
 from hanse.sdk.serialization import pack_call, unpack
 from hanse.sdk.workers import secure_channel
-from hanse.sdk.workers.worker import ADDRESS_VARIABLE, EXIT_EXECUTOR_LOST, EXIT_NO_EXECUTOR, PIN_VARIABLE
+from hanse.sdk.workers.executor_connection import (
+    ADDRESS_VARIABLE,
+    EXIT_EXECUTOR_LOST,
+    EXIT_NO_EXECUTOR,
+    PIN_VARIABLE,
+)
 from hanse.sdk.workers.worker_protocol import (
     VALUE,
     Bye,

@@ -1,4 +1,4 @@
-"""Published and logged figures come out on the real traces; the whole table is docs/validation.md."""
+"""Published and logged figures come out on the real traces; the whole table is docs/results/validation.md."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def test_yahoo_at_5000_nodes(yahoo: ReplayWorkload, name: str) -> None:
     case = msgspec.structs.replace(_MEANS[name], seeds=1)
     (result,) = run_case(case, yahoo)
     assert result.delay_mean == pytest.approx(case.figures["delay_mean"], rel=0.1)
-    # tails of one seed are wider than the mean over ten in docs/validation.md
+    # tails of one seed are wider than the mean over ten in docs/results/validation.md
     assert result.delay_p99 == pytest.approx(case.figures["delay_p99"], rel=0.15)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from hanse.model.decision import ConsideredCluster, Decision, DecisionKind
 from hanse.model.effects import RecordDecision, TaskSettled
-from hanse.model.events import MessageReceived, TaskExited
+from hanse.model.events import MessageReceived, TasksChanged
 from hanse.model.ids import job_id, task_id
 from hanse.model.messages import AttemptEnd, CancelAttempts, Delta, Envelope, Outcome
 from hanse.model.resources import Resources
@@ -88,10 +88,10 @@ def test_words() -> None:
 
 def test_records_read_well() -> None:
     end = AttemptEnd(TASK, 2, Outcome.FAILED, 7)
-    assert name_as_words("TaskExited") == "task exited"
+    assert name_as_words("TasksChanged") == "tasks changed"
     assert seconds_text(1_500_000) == "1.500s"
     assert seconds_text(1) == "0.000001s"
-    assert event_text(TaskExited(5, end)) == "task exited end=2-17.3#2 failed code=7"
+    assert event_text(TasksChanged(5, (), (end,))) == "tasks changed ended=[2-17.3#2 failed code=7]"
     cancel = Envelope("b1", "c1", 0, 1, 0, CancelAttempts((TASK,), (2,)))
     assert event_text(MessageReceived(0, cancel)) == "from b1: cancel attempts tasks=[2-17.3] attempts=[2]"
     assert (

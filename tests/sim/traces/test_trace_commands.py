@@ -116,7 +116,7 @@ def test_bad_usage_says_what_to_do(tiny: Path, words: tuple[str, ...], code: int
 
 def test_formats_families_and_commands_are_listed_and_described() -> None:
     listed = run("formats").stdout
-    text = (Path(__file__).parents[3] / "docs" / "traces.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "research" / "traces.md").read_text(encoding="utf-8")
     for name in [*FORMATS.shipped, "journal"]:
         assert f"\n{name} " in f"\n{listed}"
         assert f"| `{name}` |" in text

@@ -11,10 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hanse.sim.traces import (
-    CancelledRule,
-    EstimateRule,
-    JobChunk,
-    ProcessorRule,
     ReadOptions,
     TraceError,
     chunk_builder,
@@ -24,23 +20,7 @@ from hanse.sim.traces import (
 )
 from hanse.sim.traces.line_source import CUT_SHORT, LINE_BYTES_MAX
 from hanse.sim.traces.read_report import BAD_ROWS_KEPT_MAX
-
-SWF_HEAD = "; MaxNodes: 4\n; MaxProcs: 8\n; UnixStartTime: 1000\n; Partition: 1 north\n; Partition: 2 south\n"
-
-
-def put(folder: Path, name: str, text: str) -> Path:
-    path = folder / name
-    if name.endswith(".gz"):
-        path.write_bytes(gzip.compress(text.encode()))
-    else:
-        path.write_text(text, encoding="utf-8", newline="")
-    return path
-
-
-def swf(
-    job: int, *, run: int = 10, status: int = 1, alloc: int = 2, req: int = 4, wish: int = 60, site: int = 1
-) -> str:
-    return f"{job} {100 + job} 5 {run} {alloc} -1 -1 {req} {wish} 2048 {status} 7 3 -1 1 {site} -1 -1"
+from tests.sim.traces.trace_files import SWF_HEAD, put, swf
 
 
 def test_tr_gives_arrivals_durations_and_offsets(tmp_path: Path) -> None:
@@ -190,180 +170,6 @@ def test_limit_takes_the_first_entries(tmp_path: Path) -> None:
     path = put(tmp_path, "a.tr", "".join(f"{i} 1 1 {i}\n" for i in range(50)))
     chunk, _ = load_with_report(path, limit=3)
     assert chunk.duration.tolist() == [0, 1_000_000, 2_000_000]
-
-
-def swf_chunk(folder: Path, rows: list[str], rules: ReadOptions | None = None) -> JobChunk:
-    path = put(folder, "a.swf", SWF_HEAD + "".join(row + "\n" for row in rows))
-    chunk, _ = load_with_report(path, options=rules or ReadOptions())
-    chunk.check()
-    return chunk
-
-
-def test_swf_fields_and_header(tmp_path: Path) -> None:
-    path = put(tmp_path, "a.swf", SWF_HEAD + swf(3, site=2) + "\n" + swf(9)[: -len(" -1")] + "\n")
-    reader = open_trace(path)
-    assert (reader.format, reader.nodes_hint, reader.unix_start) == ("swf", 8, 1000)
-    chunk = next(iter(reader))
-    assert chunk.job.tolist() == [3, 9]
-    assert chunk.arrival.tolist() == [0, 6_000_000]
-    assert reader.origin == 103_000_000
-    assert chunk.duration.tolist() == [10_000_000] * 2
-    assert chunk.cpu.tolist() == [4_000] * 2
-    assert chunk.memory.tolist() == [2048 * 1024 * 4] * 2
-    assert chunk.estimate.tolist() == [60_000_000] * 2
-    assert [chunk.name(index) for index in chunk.site] == ["south", "north"]
-    assert (chunk.name(int(chunk.user[0])), chunk.name(int(chunk.group[0]))) == ("7", "3")
-    assert chunk.extra["wait"].tolist() == [5_000_000] * 2
-    assert chunk.extra["allocated"].tolist() == [2, 2]
-    assert chunk.extra["requested"].tolist() == [4, 4]
-
-
-def test_swf_rules(tmp_path: Path) -> None:
-    rows = [swf(1), swf(2, alloc=-1), swf(3, req=-1), swf(4, run=90)]
-    assert swf_chunk(tmp_path, rows).cpu.tolist() == [4_000, 4_000, 2_000, 4_000]
-    allocated = swf_chunk(tmp_path, rows, ReadOptions(processors=ProcessorRule.ALLOCATED))
-    assert allocated.cpu.tolist() == [2_000, 4_000, 2_000, 2_000]
-    real = swf_chunk(tmp_path, rows, ReadOptions(estimates=EstimateRule.AT_LEAST_REAL))
-    assert real.estimate.tolist() == [60_000_000, 60_000_000, 60_000_000, 90_000_000]
-    killed = swf_chunk(tmp_path, rows, ReadOptions(kill_at_estimate=True))
-    assert killed.duration.tolist() == [10_000_000] * 3 + [60_000_000]
-    assert swf_chunk(tmp_path, [swf(1, wish=-1)], ReadOptions(kill_at_estimate=True)).duration.tolist() == [
-        10_000_000
-    ]
-
-
-@pytest.mark.parametrize(
-    ("rules", "kept", "skipped"),
-    [
-        (ReadOptions(), [1, 2, 6], 2),
-        (ReadOptions(cancelled=CancelledRule.KEEP), [1, 2, 3, 6], 1),
-        (ReadOptions(cancelled=CancelledRule.SKIP), [1, 6], 3),
-        (ReadOptions(skip_zero_runtime=True), [1, 2], 3),
-    ],
-)
-def test_swf_statuses(tmp_path: Path, rules: ReadOptions, kept: list[int], skipped: int) -> None:
-    rows = [
-        swf(1),
-        swf(2, status=5),
-        swf(3, status=5, run=-1),
-        swf(4, status=3),
-        swf(5, run=-1),
-        swf(6, run=0, status=0),
-        swf(7, alloc=-1, req=0),
-        "1 2 3",
-    ]
-    path = put(tmp_path, "a.swf", SWF_HEAD + "".join(row + "\n" for row in rows))
-    chunk, report = load_with_report(path, options=rules)
-    assert chunk.job.tolist() == kept
-    assert sum(report.skipped.values()) == skipped
-    assert report.reasons == {
-        "no run time": 1,
-        "no processors, neither allocated nor requested": 1,
-        "fewer than 17 fields": 1,
-    }
-    assert report.rows == report.jobs + report.bad + skipped
-
-
-def event(time: int, job: int, task: int, kind: int, cpu: float = 0.5) -> str:
-    return f"{time},,{job},{task},4,{kind},user{job},2,9,{cpu},0.25,0.0001,0\n"
-
-
-def test_google_2011_puts_jobs_together(tmp_path: Path) -> None:
-    text = (
-        event(100, 7, 0, 0)
-        + event(110, 7, 1, 0, cpu=0.75)
-        + event(120, 7, 0, 1)
-        + event(130, 8, 0, 0)
-        + event(140, 7, 1, 1)
-        + event(150, 7, 1, 2)  # evicted: that attempt does not count
-        + event(155, 7, 1, 0)
-        + event(160, 7, 1, 1)
-        + event(170, 7, 0, 4)
-        + event(180, 8, 0, 5)  # killed before it ran
-        + event(190, 9, 0, 4)  # never submitted
-        + event(200, 7, 1, 3)
-        + event(210, 10, 0, 0)
-        + event(220, 10, 0, 1)  # never ends
-        + "1,2,3\n"
-    )
-    path = put(tmp_path, "part-00000-of-00500.csv.gz", text)
-    chunk, report = load_with_report(path)
-    chunk.check()
-    assert open_trace(path).format == "google-2011"
-    assert chunk.job.tolist() == [7]
-    assert chunk.arrival.tolist() == [100]
-    assert chunk.duration.tolist() == [50, 40]
-    assert chunk.cpu.tolist() == [48_000]
-    assert chunk.memory.tolist() == [64 << 30]
-    assert chunk.name(int(chunk.user[0])) == "user7"
-    assert chunk.extra["priority"].tolist() == [9]
-    assert report.rows == 15
-    assert [bad.line for bad in report.first] == [11, 15]
-    assert sum(report.skipped.values()) == 2
-
-
-def test_google_2011_forgets_an_evicted_attempt(tmp_path: Path) -> None:
-    text = event(1, 1, 0, 0) + event(2, 1, 1, 0) + event(3, 1, 0, 1) + event(3, 1, 1, 1)
-    text += event(5, 1, 0, 2) + event(6, 1, 1, 4) + event(9, 1, 0, 5)  # evicted, then killed while it waited
-    chunk, report = load_with_report(put(tmp_path, "e.csv", text))
-    assert chunk.duration.tolist() == [3]
-    assert sum(report.skipped.values()) == 1
-
-
-def test_google_2011_bounds_what_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hanse.sim.traces.google2011.OPEN_TASKS_MAX", 3)
-    text = event(1, 1, 0, 0) + event(2, 1, 1, 0) + event(3, 1, 0, 1) + event(4, 1, 0, 4)
-    text += "".join(event(10 + job, job, 0, 0) for job in range(2, 5))
-    text += "".join(event(20 + job, job, 0, 1) + event(30 + job, job, 0, 4) for job in range(2, 5))
-    chunk, report = load_with_report(put(tmp_path, "e.csv", text))
-    assert chunk.job.tolist() == [1, 2, 3, 4]
-    assert sum(report.skipped.values()) == 1
-
-
-def test_alibaba_2018_batch_tasks_make_dags(tmp_path: Path) -> None:
-    text = (
-        "J3_1_2,2,j_5,1,Terminated,200,260,100,0.5\n"
-        "M1,1,j_5,1,Terminated,150,160,50,0.25\n"
-        "M2,1,j_5,1,Terminated,140,190,100,\n"
-        "R9_4,1,j_6,1,Terminated,90,95,100,0.1\n"
-        "task_Nzg3,3,j_6,1,Terminated,95,99,100,0.1\n"
-        "M1,1,j_7,1,Running,300,0,100,0.1\n"
-        "M1,1,j_8,1,Terminated,300,200,100,0.1\n"
-    )
-    chunk, report = load_with_report(put(tmp_path, "batch_task.csv", text))
-    chunk.check()
-    assert chunk.parent.tolist() == [1, 1, 0, 0, 0]
-    assert chunk.arrival.tolist() == [0, 0, 50_000_000, 50_000_000, 50_000_000]
-    assert chunk.duration.tolist() == [5_000_000] + [4_000_000] * 3 + [60_000_000] * 2 + [
-        10_000_000,
-        50_000_000,
-    ]
-    assert chunk.cpu.tolist() == [1_000, 1_000, 1_000, 500, 1_000]
-    assert chunk.needs is not None
-    assert sorted(zip(chunk.needs[0].tolist(), chunk.needs[1].tolist(), strict=True)) == [(2, 3), (2, 4)]
-    assert sum(report.skipped.values()) == 2  # one had not ended, one edge leads nowhere
-    assert report.reasons == {"ends before it starts": 1}
-
-
-def test_alibaba_2020_tasks(tmp_path: Path) -> None:
-    text = (
-        "ab12,worker,3,Terminated,1000.0,1060.5,600.0,29.5,50.0,T4\n"
-        "ab12,ps,1,Terminated,1000.0,1060.0,200.0,10,,CPU\n"
-        "cd34,tensorflow,1,Failed,900.0,910.0,,,100.0,V100\n"
-        "ef56,tensorflow,1,Waiting,,,600.0,29.0,100.0,MISC\n"
-    )
-    reader = open_trace(put(tmp_path, "pai_task_table.csv", text))
-    assert reader.format == "alibaba-pai"
-    chunk = next(iter(reader))
-    chunk.check()
-    assert chunk.arrival.tolist() == [100_000_000, 100_000_000, 0]
-    assert chunk.counts().tolist() == [3, 1, 1]
-    assert chunk.gpu.tolist() == [500, 0, 1_000]
-    assert chunk.cpu.tolist() == [6_000, 2_000, 0]
-    assert chunk.memory.tolist() == [29_500_000_000, 10_000_000_000, 0]
-    assert chunk.parent.tolist() == [0, 0, 1]
-    assert [chunk.name(index) for index in chunk.extra["gpu_spec"]] == ["T4", "CPU", "V100"]
-    assert sum(reader.report.skipped.values()) == 1
 
 
 def test_an_unknown_file_gets_an_error_that_lists_the_formats(tmp_path: Path) -> None:

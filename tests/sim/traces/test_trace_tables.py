@@ -1,12 +1,14 @@
 """The readers of CSV tables, of Parquet sets and of lists of machines, on tiny files."""
 
 import importlib
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from hanse.registry.extras import install_command
 from hanse.sim.traces import (
     NodeTable,
     ReadOptions,
@@ -236,7 +238,7 @@ def test_without_pyarrow_the_error_says_how_to_get_it(
     path = tmp_path / "t.parquet"
     path.write_bytes(b"PAR1" + bytes(100))
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
-    with pytest.raises(TraceError, match=r"pip install 'hanse\[report\]'"):
+    with pytest.raises(TraceError, match=re.escape(install_command("report"))):
         open_trace(path)
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from hanse.live.backends.registry import BackendKind
+from hanse.league.backend_kinds import BackendKind
 from hanse.model.field_reader import FieldReader
 from hanse.model.form_fields import FormField
 from hanse.model.quantities import parse_duration
 
 if TYPE_CHECKING:
+    from hanse.league.config import ClusterEntry
     from hanse.live.backends.interface import Backend
-    from hanse.live.config.league import ClusterEntry
 
 
 class SleepSettings(msgspec.Struct, frozen=True):

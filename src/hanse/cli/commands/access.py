@@ -271,8 +271,8 @@ def _endpoints(home: Home) -> "Endpoints":
 
 def _founder_context(home: Home) -> Context:
     """Return the context of the league's founder."""
-    from hanse.live.config.league import LeagueError  # noqa: PLC0415  only this asks the league
-    from hanse.live.config.league_file import load  # noqa: PLC0415  as above
+    from hanse.league.config import LeagueError  # noqa: PLC0415  only this asks the league
+    from hanse.league.file import load  # noqa: PLC0415  as above
 
     try:
         league_of_home = load(home.league_file)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
+from hanse.league.config import LeagueError
 from hanse.live.backup import BackupError, back_up, restore
-from hanse.live.config.league import LeagueError
 from hanse.live.journal.errors import JournalError
 from hanse.security.home import AUTHORITY, Home
 

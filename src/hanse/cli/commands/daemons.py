@@ -11,9 +11,9 @@ import click
 from hanse.cli.home_refusal import refuse_unsafe, refuse_unsafe_places
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
+from hanse.league.config import LeagueError
+from hanse.league.file import load
 from hanse.live.config.home_permissions import tighten_umask
-from hanse.live.config.league import LeagueError
-from hanse.live.config.league_file import load
 from hanse.live.journal.errors import JournalError
 from hanse.live.readiness import NO_REPORT, StartReport
 from hanse.live.supervisor import SupervisorMissingError

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hanse.cli.demo_league import DemoDecision, DemoJob, DemoLeague, DemoReport
+from hanse.cli.demo_league import DemoLeague
+from hanse.cli.demo_report import DemoDecision, DemoJob, DemoReport
 from hanse.client.exit_codes import ExitCode
 
 WHY_DEFAULT = "build"

@@ -19,9 +19,9 @@ from hanse.cli.embedded.league_setup import (
 )
 from hanse.client.contexts import Context, keep_context
 from hanse.client.errors import CommandError, warn
+from hanse.league.config import LeagueConfig, LeagueError
+from hanse.league.file import load
 from hanse.live.config.home_permissions import tighten_umask
-from hanse.live.config.league import LeagueConfig, LeagueError
-from hanse.live.config.league_file import load
 from hanse.model.ids import SECOND
 from hanse.model.problem import Problem
 from hanse.model.quantities import parse_duration

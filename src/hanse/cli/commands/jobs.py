@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from hanse.api.rows import JobRow
-    from hanse.client.client import JobListing, LeagueClient
+    from hanse.client.client import LeagueClient
+    from hanse.client.job_listing import JobListing
 
 LIMIT_DEFAULT: Final = 50
 WATCH_SECONDS: Final = 2.0
@@ -49,7 +50,7 @@ STATE_CHOICES: Final = (*ACTIVE, *ENDED, "active", "ended")
 def jobs(everything: bool, states: tuple[str, ...], tenant: str, name: str, limit: int, watch: bool,
          as_json: bool) -> None:  # fmt: skip
     """List the newest jobs of all brokers."""
-    from hanse.client.client import JobFilter  # noqa: PLC0415  help need not wait for it
+    from hanse.client.job_listing import JobFilter  # noqa: PLC0415  help need not wait for it
 
     wanted: dict[str, None] = {}
     for word in states:

@@ -16,9 +16,9 @@ from hanse.cli.journal_report import has_losses, is_untouched, repair_text, verd
 from hanse.client.contexts import resolve_home
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
+from hanse.league.config import LeagueError
+from hanse.league.file import load
 from hanse.live.config.home_permissions import tighten_umask
-from hanse.live.config.league import LeagueError
-from hanse.live.config.league_file import load
 from hanse.live.high_water_mark import HIGH_WATER_MARK_FILE
 from hanse.live.journal.disk import lock
 from hanse.live.journal.errors import JournalError, JournalInUse
@@ -26,6 +26,7 @@ from hanse.live.journal.reading import read_history
 from hanse.live.journal.recovery import require_journal
 from hanse.live.journal.repair import RepairReport, repair, verify
 from hanse.live.recovery import JOURNAL_DIRECTORY, LOST_RECORDS_FILE, decode_event
+from hanse.model.effects import orders_of
 from hanse.security import atomic_files
 from hanse.security.home import Home
 
@@ -185,7 +186,7 @@ def _replay_journal(home: Path, member: str) -> JournalReplay:
         if expected is None:
             continue
         replay.compared += 1
-        digest = zlib.crc32(msgspec.msgpack.encode(effects))
+        digest = zlib.crc32(msgspec.msgpack.encode(orders_of(effects)))
         if digest != expected:
             replay.difference = ReplayDifference(position, f"{expected:08x}", f"{digest:08x}")
             return replay

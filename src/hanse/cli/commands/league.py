@@ -15,7 +15,7 @@ from hanse.client.exit_codes import ExitCode
 if TYPE_CHECKING:
     from hanse.api.league_records import ApplyAnswer
     from hanse.client.client import LeagueClient
-    from hanse.live.config.league import LeagueConfig
+    from hanse.league.config import LeagueConfig
     from hanse.model.problem import Problem
 
 CHANGES_MAX: Final = 5
@@ -111,7 +111,7 @@ def _change(
 ) -> "ApplyAnswer":
     """Change the present league file; try again if another change came first."""
     from hanse.client.client import ConflictError  # noqa: PLC0415  help need not wait
-    from hanse.live.config.league_file import league_to_text  # noqa: PLC0415  as above
+    from hanse.league.file import league_to_text  # noqa: PLC0415  as above
 
     for _ in range(CHANGES_MAX - 1):
         with suppress(ConflictError):
@@ -121,8 +121,9 @@ def _change(
 
 def _with_member(before: "LeagueConfig", kind: str, entry: dict[str, object]) -> "LeagueConfig":
     """Return the league with a member added at the end of its list; unchanged if it has that member."""
-    from hanse.live.config.league import LeagueConfig  # noqa: PLC0415  help need not wait
-    from hanse.live.config.league_file import league_from_data, league_to_data  # noqa: PLC0415  as above
+    from hanse.league.config import LeagueConfig  # noqa: PLC0415  help need not wait
+    from hanse.league.reader import league_from_data  # noqa: PLC0415  as above
+    from hanse.league.writer import league_to_data  # noqa: PLC0415  as above
 
     def with_entry(members: tuple[str, ...]) -> "LeagueConfig | tuple[Problem, ...]":
         data = league_to_data(before)
@@ -158,7 +159,7 @@ def _with_retired_member(before: "LeagueConfig", name: str) -> "LeagueConfig":
 
 
 def _current_league(client: "LeagueClient") -> "LeagueConfig":
-    from hanse.live.config.league_file import parse  # noqa: PLC0415  help need not wait
+    from hanse.league.file import parse  # noqa: PLC0415  help need not wait
 
     return parse(client.league_file().text.encode(), "the league file")
 

@@ -13,10 +13,11 @@ import click
 
 from hanse.api.rows import TaskRow
 from hanse.cli.common_options import TASK, context_option, league_client
-from hanse.client.client import ENDED_STATES, PAGE_ROWS, LeagueClient
+from hanse.client.client import ENDED_STATES, LeagueClient
 from hanse.client.endpoints import Endpoints
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
+from hanse.client.job_listing import PAGE_ROWS
 from hanse.client.task_logs import LogRequest, OutputSink, copy_output
 
 FOLLOWED_MAX: Final = 64

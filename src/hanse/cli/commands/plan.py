@@ -1,4 +1,4 @@
-"""``hanse plan``: forecast of the start of a job, without submitting it."""
+"""``hanse plan``: forecast of what would happen to the tasks of a job, without submitting it."""
 
 from typing import TYPE_CHECKING
 
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 def plan(ctx: click.Context, /, file: str, as_json: bool) -> None:
     """Show whether the job in FILE ('-': standard input) would start now and where, or when.
 
-    Nothing is submitted. The times are estimates from running tasks, waiting tasks and earlier durations;
-    what cannot be estimated is called unknown.
+    Of a job of several tasks it says how many would start now and where, how many would wait and for what.
+    Nothing is submitted. The times, of its first task, are estimates from running tasks, waiting tasks and
+    earlier durations; what cannot be estimated is called unknown.
 
-    Ends with 0 if it would start now, 1 if it would wait, 255 if there is no answer.
+    Ends with 0 if it, or some of its tasks, would start now, 1 if all would wait, 255 if there is no answer.
     """
     try:
         answer = _fetch_plan(file)
@@ -52,26 +53,26 @@ def _fetch_plan(file: str) -> "PlanAnswer":
 def _print_plan(answer: "PlanAnswer") -> None:
     from rich.markup import escape  # noqa: PLC0415  only to draw
 
-    from hanse.cli.formatting import span_text  # noqa: PLC0415  as above
     from hanse.cli.tables import console, table  # noqa: PLC0415  as above
 
     out = console()
-    chosen = next((candidate.cluster for candidate in answer.candidates if candidate.chosen), "")
-    if answer.starts_now:
-        out.print(f"[green]It would start now[/], in {escape(chosen)}.")
-    elif answer.start.p50 is not None:
-        early, late = answer.start.p10, answer.start.p90
-        span = (
-            f", between {span_text((early or 0) / 1e6)} and {span_text(late / 1e6)}"
-            if late is not None
-            else ""
+    chosen = escape(next((candidate.cluster for candidate in answer.candidates if candidate.chosen), ""))
+    outlook = answer.outlook
+    is_single = outlook.starting + outlook.waiting + outlook.blocked == 1
+    if answer.starts_now and is_single:
+        out.print(f"[green]It would start now[/], in {chosen}.")
+    elif not answer.starts_now:
+        out.print(
+            f"[yellow]{'It' if is_single else 'The first task'} would wait[/]{_delay_text(answer, chosen)}."
         )
-        where = f", most likely in {escape(chosen)}" if chosen else ""
-        out.print(f"[yellow]It would wait[/] about {span_text(answer.start.p50 / 1e6)}{span}{where}.")
-    else:
-        out.print("[yellow]It would wait[/], and how long is unknown.")
+    if not is_single:
+        for sentence in outlook.sentences:
+            out.print(escape(sentence))
     if answer.unknown:
         out.print(escape(answer.unknown))
+    if len(outlook.groups) > 1:
+        first = next((group for group in outlook.groups if not group.blocked), outlook.groups[0])
+        out.print(f"Group {escape(first.group)}:")
     rows = [
         (
             "*" if candidate.chosen else "",
@@ -86,3 +87,17 @@ def _print_plan(answer: "PlanAnswer") -> None:
     out.print(table(columns, rows, right=("room for", "starts there")))
     for caveat in answer.caveats:
         out.print(f"[dim]{escape(caveat)}[/]")
+
+
+def _delay_text(answer: "PlanAnswer", chosen: str) -> str:
+    """Format how long a task would wait, and where it would then start."""
+    from hanse.cli.formatting import span_text  # noqa: PLC0415  only to draw
+
+    early, middle, late = answer.start.p10, answer.start.p50, answer.start.p90
+    if middle is None:
+        return ", and how long is unknown"
+    span = (
+        f", between {span_text((early or 0) / 1e6)} and {span_text(late / 1e6)}" if late is not None else ""
+    )
+    where = f", most likely in {chosen}" if chosen else ""
+    return f" about {span_text(middle / 1e6)}{span}{where}"

@@ -38,7 +38,7 @@ from hanse.live.config.home_permissions import tighten_umask
 from hanse.security.home import PEOPLE, Home
 
 if TYPE_CHECKING:
-    from hanse.live.config.league import LeagueConfig
+    from hanse.league.config import LeagueConfig
 
 CLUSTERS_MAX: Final = 50
 BROKERS_MAX: Final = 20
@@ -93,7 +93,7 @@ def up(
         check_name_free(load_contexts(), context_name, Context("", str(place.path)))
     prefork_server = PreforkServer(daemon_environment()) if not running_members(place) else None
     from hanse.cli.embedded.home_league import load_or_create_league  # noqa: PLC0415  after the prefork server
-    from hanse.live.config.league import LeagueError  # noqa: PLC0415  as above
+    from hanse.league.config import LeagueError  # noqa: PLC0415  as above
 
     was_there = place.league_file.is_file()
     flags = ["--record-digests"] if record_digests else []
@@ -237,7 +237,7 @@ def _check_user(user: str, source: Path | None) -> None:
 
 def _with_user(home: Home, league: "LeagueConfig", user: str) -> "LeagueConfig":
     """Return the league of a home with tasks that run as this user; it affects members that start now."""
-    from hanse.live.config.league_file import store  # noqa: PLC0415  see the module's docstring
+    from hanse.league.file import store  # noqa: PLC0415  see the module's docstring
 
     replace = msgspec.structs.replace
     clusters = tuple(replace(entry, backend=replace(entry.backend, user=user)) for entry in league.clusters)
@@ -249,7 +249,7 @@ def _with_user(home: Home, league: "LeagueConfig", user: str) -> "LeagueConfig":
 
 def _node_count_text(league: "LeagueConfig") -> str:
     """Return the number of nodes, as text; a backend may find a cluster's nodes when its warden starts."""
-    from hanse.live.backends.registry import BACKENDS  # noqa: PLC0415  see the module's docstring
+    from hanse.league.backend_kinds import BACKENDS  # noqa: PLC0415  see the module's docstring
 
     known = sum(len(entry.nodes) for entry in league.clusters)
     if all(entry.nodes for entry in league.clusters):
@@ -329,8 +329,8 @@ def _other_leagues_hint() -> str:
 
 def _league_name(place: Home) -> str:
     """Return the name of a home's league; its path if the league file cannot be read."""
-    from hanse.live.config.league import LeagueError  # noqa: PLC0415  see the module's docstring
-    from hanse.live.config.league_file import load  # noqa: PLC0415  as above
+    from hanse.league.config import LeagueError  # noqa: PLC0415  see the module's docstring
+    from hanse.league.file import load  # noqa: PLC0415  as above
 
     try:
         return f"'{load(place.league_file).name}'"

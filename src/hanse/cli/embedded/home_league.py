@@ -8,9 +8,9 @@ from hanse.cli.embedded.league_setup import certify, create_league, embedded_lea
 from hanse.cli.embedded.member_processes import running_members
 from hanse.client.errors import warn
 from hanse.core.config import NodeConfig
+from hanse.league.config import LeagueConfig, LeagueError
+from hanse.league.file import load, store
 from hanse.live.backends.process.host_nodes import default_nodes
-from hanse.live.config.league import LeagueConfig, LeagueError
-from hanse.live.config.league_file import load, store
 from hanse.security.certificate_authority import Authority, AuthorityError
 from hanse.security.credentials import Credentials
 from hanse.security.home import Home

@@ -9,15 +9,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from hanse.core.config import NodeConfig
-from hanse.live.config.league import (
-    Address,
-    BrokerEntry,
-    ClusterEntry,
-    LeagueConfig,
-    LeagueError,
-    RunnerEntry,
-)
-from hanse.live.config.league_file import store
+from hanse.league.config import Address, BrokerEntry, ClusterEntry, LeagueConfig, LeagueError, RunnerEntry
+from hanse.league.file import store
 from hanse.security.auth_refusal import AuthRefusal
 from hanse.security.certificate_authority import HOSTS_MAX, Authority, AuthorityError, hosts_problem
 from hanse.security.credentials import Credentials

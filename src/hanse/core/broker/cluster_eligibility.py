@@ -15,6 +15,7 @@ from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.job_lifecycle import JobLifecycle
 from hanse.core.broker.job_table import CLAIMED, RUNNING
+from hanse.core.broker.loss_policy import lost_end
 from hanse.core.warden.runner_sessions import lease_span
 from hanse.model.job import UnreachablePolicy
 from hanse.model.messages import RequestSnapshot
@@ -91,7 +92,8 @@ class ClusterEligibility:
                 if CLAIMED <= state <= RUNNING and record.place[index] == view.index:
                     context.mark("broker.moved_task")
                     record.withdrawn.pop(index, None)
-                    self.lifecycle.on_attempt_lost(record, index, reason)
+                    end = lost_end(record, index, record.attempt[index], reason)
+                    self.lifecycle.on_attempt_lost(record, index, reason, end)
 
     def check(self) -> None:
         """Assert that only clusters unknown to some broker are closed."""

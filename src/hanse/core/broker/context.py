@@ -4,6 +4,7 @@ step."""
 from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.end_acks import EndAcks
 from hanse.core.broker.failover.owned_shards import OwnedShards
+from hanse.core.broker.job_history import JobHistory
 from hanse.core.broker.job_table import JobRecord
 from hanse.core.broker.membership import Membership
 from hanse.core.broker.queue import BrokerQueue
@@ -36,6 +37,7 @@ class BrokerContext:
         self.steps = 0
         self.now = 0
         self.effects: list[Effect] = []
+        self.history = JobHistory(self)
         self.marks: dict[str, int] = {}
         self._unresponsive_after = config.timings.suspect_after + 2 * config.timings.resend_after
         """Time without any acknowledgement after which a peer counts as unreachable."""

@@ -17,6 +17,7 @@ from hanse.core.broker.job_table import (
     PLACED,
     RUNNING,
     SUCCEEDED,
+    WAITING,
     JobRecord,
     blocked_tasks,
     cancel_columns,
@@ -30,7 +31,7 @@ from hanse.core.broker.loss_policy import LOST, TAKEN_BACK, is_ending, must_not_
 from hanse.core.broker.placement import BrokerPlacement
 from hanse.core.broker.withdrawal import AttemptWithdrawal, adjust_standing
 from hanse.model.decision import DecisionKind
-from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, index_of, job_of
+from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, index_of, job_of, task_id
 from hanse.model.messages import AttemptEnd, Outcome, RefusalReason
 
 
@@ -45,6 +46,7 @@ class JobLifecycle:
         self.placement = placement
         self._end_log = end_log
         self._follows_progress = placement.keys.follows_progress
+        self._history = context.history
         self.large_cancellations = LargeCancellations(
             context.jobs, end_log, self._settle_run, self._release, context.config.slice_tasks
         )
@@ -110,6 +112,7 @@ class JobLifecycle:
         tasks = blocked_tasks(record, group, len(record.state) if record.spec.gang else most)
         count = len(tasks)  # the placement removes tasks from this list
         if tasks:
+            self._history.unblock_group(record, group)
             self.placement.enqueue(record, group, tasks, behind=True)
             if record.lines[group] >= 0:
                 self.placement.place_line(record.lines[group])
@@ -152,16 +155,21 @@ class JobLifecycle:
     def on_attempts_started(self, entries: tuple[tuple[TaskId, int, int], ...]) -> None:
         """Handle started attempts: task, attempt, node."""
         jobs, views = self.context.jobs, self.context.views
-        for task, attempt, _ in entries:
+        outdated = []
+        for task, attempt, node in entries:
             record = jobs.get(task >> INDEX_BITS)  # type: ignore[call-overload]  # a job id is a number
             index = task & INDEX_MASK
             if record is None or index >= len(record.state) or record.attempt[index] != attempt:
+                outdated.append((task, attempt, node))
                 continue
-            if record.state[index] == CLAIMED or record.state[index] == PLACED:
-                record.state[index] = RUNNING
-                view = views[record.place[index]]
-                if view.state.standing < STANDING_FULL:
-                    adjust_standing(view, good=True)
+            if not CLAIMED <= record.state[index] <= PLACED:
+                outdated.append((task, attempt, node))
+                continue
+            record.state[index] = RUNNING
+            view = views[record.place[index]]
+            if view.state.standing < STANDING_FULL:
+                adjust_standing(view, good=True)
+        self._history.start_tasks(entries, outdated)
 
     def on_attempt_refused(self, task: TaskId, attempt: int, reason: str) -> None:
         """Queue a task again after a warden refused its attempt, which never ran."""
@@ -173,7 +181,7 @@ class JobLifecycle:
         record.withdrawn.pop(index, None)
         if reason == RefusalReason.HELD:
             self.placement.demand_publisher.pause(record.place[index])
-        self._requeue(record, index, DecisionKind.MOVED, f"refused: {reason}")
+        self._requeue(record, index, DecisionKind.MOVED, f"refused: {reason}", None)
 
     def on_attempt_ended(self, record: JobRecord, index: int, end: AttemptEnd) -> bool:
         """Handle an ended attempt; False if it is not the task's current one, which changes nothing."""
@@ -186,51 +194,53 @@ class JobLifecycle:
         if outcome is Outcome.SUCCEEDED:
             if record.sizes:
                 self.placement.resize(self.placement.sizing.on_task_succeeded(record, index, end.usage))
-            self._settle(record, index, SUCCEEDED)
+            self._settle_attempt(record, index, SUCCEEDED, end)
         elif record.cancelled:
-            self._settle(record, index, CANCELLED)
+            self._settle_attempt(record, index, CANCELLED, end)
         elif outcome is Outcome.FAILED:
-            self._on_attempt_failed(record, index, end.exit_code)
+            self._on_attempt_failed(record, index, end)
         elif outcome is Outcome.LOST:
-            self.on_attempt_lost(record, index, "its node was lost")
+            self.on_attempt_lost(record, index, "its node was lost", end)
         elif outcome is Outcome.CANCELLED and must_not_repeat(record) and not regrouped:
-            self.on_attempt_lost(record, index, TAKEN_BACK)
+            self.on_attempt_lost(record, index, TAKEN_BACK, end)
         else:
             self.context.mark("broker.requeued_withdrawn" if withdrawn else f"broker.requeued_{outcome}")
-            self._requeue(record, index, DecisionKind.MOVED, f"{outcome}")
+            self._requeue(record, index, DecisionKind.MOVED, f"{outcome}", end)
         return True
 
-    def _on_attempt_failed(self, record: JobRecord, index: int, code: int) -> None:
+    def _on_attempt_failed(self, record: JobRecord, index: int, end: AttemptEnd) -> None:
         record.failures[index] = record.failures.get(index, 0) + 1
         if record.failures[index] > record.spec.retries:
-            self._settle(record, index, FAILED)
+            self._settle_attempt(record, index, FAILED, end)
             return
         self.context.mark("broker.retried")
-        self._requeue(record, index, DecisionKind.RETRIED, f"exit code {code}")
+        self._requeue(record, index, DecisionKind.RETRIED, f"exit code {end.exit_code}", end)
 
-    def on_attempt_lost(self, record: JobRecord, index: int, reason: str) -> None:
+    def on_attempt_lost(self, record: JobRecord, index: int, reason: str, end: AttemptEnd) -> None:
         """Handle an attempt that was lost through no fault of its own: start another one, unless that is
         forbidden."""
         record.losses[index] = record.losses.get(index, 0) + 1
         if must_not_repeat(record) and not is_ending(record):
-            self.fail_lost(record, index, reason)
-            return
-        if record.losses[index] > self.context.config.lost_max:
-            self._settle(record, index, FAILED)
-            return
-        self._requeue(record, index, DecisionKind.MOVED, reason)
+            self.fail_lost(record, index, reason, end)
+        elif record.losses[index] > self.context.config.lost_max:
+            self._settle_attempt(record, index, FAILED, end)
+        else:
+            self._requeue(record, index, DecisionKind.MOVED, reason, end)
 
-    def fail_lost(self, record: JobRecord, index: int, reason: str) -> None:
+    def fail_lost(self, record: JobRecord, index: int, reason: str, end: AttemptEnd) -> None:
         """Fail a task that may have started and must not run twice."""
         self.context.mark("broker.failed_lost")
         self.context.record_decision(record, record.group_of(index), DecisionKind.ENDED, 1, f"{LOST}{reason}")
-        self._settle(record, index, FAILED)
+        self._settle_attempt(record, index, FAILED, end)
 
-    def _requeue(self, record: JobRecord, index: int, kind: DecisionKind, reason: str) -> None:
-        """Queue a task again, unless its job is ending or its gang has failed."""
+    def _requeue(
+        self, record: JobRecord, index: int, kind: DecisionKind, reason: str, end: AttemptEnd | None
+    ) -> None:
+        """Queue a task again, unless its job is ending or its gang has failed. No end: it was refused."""
         if is_ending(record):
-            self._settle(record, index, CANCELLED)
+            self._settle_attempt(record, index, CANCELLED, end)
             return
+        self._history.end_attempt(task_id(record.id, index), WAITING, end)
         group = record.group_of(index)
         self.context.record_decision(record, group, kind, 1, reason)
         self.placement.enqueue(record, group, [index])
@@ -248,6 +258,11 @@ class JobLifecycle:
                     record.regrouped[index] = record.attempt[index]
 
     # --- terminal states -----------------------------------------------------------------------------------
+
+    def _settle_attempt(self, record: JobRecord, index: int, state: int, end: AttemptEnd | None) -> None:
+        """Move a task to its terminal state with the end of its attempt."""
+        self._history.end_attempt(TaskId(record.id << INDEX_BITS | index), state, end)
+        self._settle(record, index, state)
 
     def _settle(self, record: JobRecord, index: int, state: int) -> None:
         """Move a task to its terminal state."""
@@ -283,6 +298,7 @@ class JobLifecycle:
 
     def _settle_run(self, record: JobRecord, first: int, count: int) -> bool:
         """Cancel neighbours of one group that are in no queue; return whether the job is over."""
+        self._history.cancel_tasks(record, [(first, count)])
         group = cancel_columns(record, first, count)
         self._end_log.add_task_ends(record, first, count)
         self._cancel_dependents(record, group, CANCELLED)
@@ -318,6 +334,8 @@ class JobLifecycle:
         large = record.cancelled and record.tasks_left > self.large_cancellations.slice_tasks
         for group in range(len(record.waiting)):
             waiting = self.placement.dequeue(record, group)
+            if not record.cancelled:
+                self._history.cancel_tasks(record, [(index, 1) for index in waiting])
             for index in () if large else waiting:
                 self._settle(record, index, CANCELLED)
         for index in find_tasks(record.state, (CLAIMED, PLACED, RUNNING), len(record.state)):
@@ -328,6 +346,7 @@ class JobLifecycle:
         if record.cancelled:
             return
         record.cancelled, record.cancel_reason = True, reason
+        self._history.cancel_job(record, reason)
         self.large_cancellations.stop_queueing(record.id)
         record.after.clear()
         for group in range(len(record.spec.groups)):
@@ -351,22 +370,16 @@ class JobLifecycle:
         outcome = record.outcome()
         for group in range(len(record.spec.groups)):
             self.placement.leave(record, group)
-        self._remember(record.id, EndedJob(outcome, record.spec.client_id))
+        self.remember(record.id, EndedJob(outcome, record.spec.client_id))
         self._end_log.add_job_end(record)
 
-    def _remember(self, job: JobId, ended: EndedJob) -> None:
+    def remember(self, job: JobId, ended: EndedJob) -> None:
+        """Remember how a job ended, and its client id; forget the oldest such job."""
         ended_jobs = self.dependencies.ended_jobs
         ended_jobs[job] = ended
         if len(ended_jobs) > self.context.config.ended_max:
             oldest = next(iter(ended_jobs))
             self.clients.pop(ended_jobs.pop(oldest).client_id, None)
-
-    def forget_duplicate(self, record: JobRecord, known_job: JobId) -> None:
-        """Drop a job that was never acknowledged and is elsewhere under another number. Later submissions
-        with its client id get that number, as long as ended jobs are remembered."""
-        self.release_job(record)
-        self._remember(record.id, EndedJob(Outcome.CANCELLED, record.spec.client_id, is_published=True))
-        self.clients[record.spec.client_id] = known_job
 
     def check(self) -> None:
         """Assert that counts and lists match the live jobs."""

@@ -10,7 +10,9 @@ from typing import Final
 
 from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.job_table import BLOCKED, FAILED, JobRecord, first_task, shape_of
+from hanse.model.ids import task_id
 from hanse.model.job import OnLoss
+from hanse.model.messages import AttemptEnd, Outcome
 
 LOST: Final = "lost: "
 """Prefix of the reason of a decision that ends a task because it must not run again."""
@@ -25,6 +27,11 @@ def must_not_repeat(record: JobRecord) -> bool:
 def is_ending(record: JobRecord) -> bool:
     """True if no task of a job starts again in any case: the job is cancelled, or its gang has failed."""
     return record.cancelled or (record.spec.gang and FAILED in record.state)
+
+
+def lost_end(record: JobRecord, index: int, attempt: int, reason: str) -> AttemptEnd:
+    """Return the end of an attempt that nobody has reported; attempt 0: it is unknown which one."""
+    return AttemptEnd(task_id(record.id, index), attempt, Outcome.LOST, note=reason)
 
 
 def find_unaccounted(context: BrokerContext, record: JobRecord) -> tuple[str, list[int]]:

@@ -352,6 +352,7 @@ class BrokerPlacement:
             self.keys.on_usage(record)
         template = self._template_of(record, group)
         batch = TaskBatch(record.id, group, template, tuple(tasks), attempts, nodes, size, lease)
+        self.context.history.place_tasks(view.name, batch)
         self.batches.setdefault(view.index, []).append(batch)
         if not lease:
             view.reserve(batch)

@@ -79,6 +79,8 @@ class WardenMessages:
                 if state[index] == CLAIMED and attempts[index] == attempt:
                     state[index] = PLACED
             self._withdrawal.expect_start(view.index, batch)
+        if reply.substituted:
+            context.history.substitute_nodes(source, reply.substituted)
         if reply.refused:
             self._requeue_refused(view, reply.refused)
         elif self._grants.spare_offers:

@@ -18,9 +18,7 @@ from hanse.model.events import (
     CapacityWithheld,
     Event,
     MessageReceived,
-    TaskExited,
     TasksChanged,
-    TaskStarted,
     Tick,
 )
 from hanse.model.ids import TaskId
@@ -131,10 +129,6 @@ class Runner:
         """Handle an event of the backend or the shell."""
         if isinstance(event, TasksChanged):
             self._report(now, event.started, event.ended)
-        elif isinstance(event, TaskExited):
-            self._on_task_exited(now, event.end)
-        elif isinstance(event, TaskStarted):
-            self._on_task_started(now, event.task, event.attempt)
         elif isinstance(event, CapacityWithheld):
             self._on_capacity_withheld(now, event)
         elif isinstance(event, BackendReported):
@@ -214,7 +208,7 @@ class Runner:
         if now >= until:
             # The watchdog would end it at once; report that instead of starting it.
             self._mark("runner.refused_without_lease")
-            self._on_task_exited(now, AttemptEnd(start.task, start.attempt, Outcome.UNSTARTED))
+            self._report(now, (), (AttemptEnd(start.task, start.attempt, Outcome.UNSTARTED),))
             return
         is_movable = start.unreachable is UnreachablePolicy.MOVE
         self._running[key] = LiveAttempt(start.shard, is_movable)
@@ -267,12 +261,6 @@ class Runner:
         if not self._lapsed_attempts and self._postponed_lease > self._lease_until:
             self._lease_until = self._postponed_lease
             self._effects.append(ExtendWatchdog(self._postponed_lease))
-
-    def _on_task_started(self, now: int, task: TaskId, attempt: int) -> None:
-        self._report(now, ((task, attempt),), ())
-
-    def _on_task_exited(self, now: int, end: AttemptEnd) -> None:
-        self._report(now, (), (end,))
 
     def _report(
         self, now: int, started: tuple[tuple[TaskId, int], ...], ended: tuple[AttemptEnd, ...]

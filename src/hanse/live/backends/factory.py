@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hanse.league.backend_kinds import BACKENDS
 from hanse.live.backends.interface import Backend
-from hanse.live.backends.registry import BACKENDS
 
 if TYPE_CHECKING:
-    from hanse.live.config.league import BackendEntry, ClusterEntry
+    from hanse.league.config import BackendEntry, ClusterEntry
 
 TASKS_DIRECTORY: Final = "tasks"
 """Directory of a runner's tasks, in its member's directory or where the league file says."""
@@ -17,7 +17,8 @@ def make_backend(entry: "ClusterEntry", directory: Path) -> Backend:
     """Return the backend of one runner of this cluster. ``directory``: of the runner's member."""
     kind = BACKENDS.get(entry.backend.kind)
     assert isinstance(entry.backend.settings, kind.settings), "the league file gives a kind its own settings"
-    return kind.make(entry, directory)
+    backend: Backend = kind.make(entry, directory)
+    return backend
 
 
 def tasks_directory(backend: "BackendEntry", directory: Path) -> Path:

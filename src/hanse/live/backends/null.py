@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from hanse.core.config import NodeConfig
+from hanse.league.backend_kinds import BackendKind
 from hanse.live.backends.interface import BackendListener, PendingAttempt, ReconcileResult, Stream
-from hanse.live.backends.registry import BackendKind
 from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import JobId, TaskId, task_text
 from hanse.model.messages import AttemptEnd, Outcome, ResourceUsage

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hanse.live.config.league_file import load
+from hanse.league.file import load
 from hanse.security.auth_refusal import AuthRefusal, AuthRefusalReason
 from hanse.security.certificate_authority import HOSTS_MAX, Authority, AuthorityError, hosts_problem
 from hanse.security.certificate_fields import read_certificate

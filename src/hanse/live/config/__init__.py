@@ -1,1 +1,1 @@
-"""Configuration of members: league file, home, nodes, and the history of their settings."""
+"""Configuration of members: home, nodes, and the history of their settings."""

@@ -13,7 +13,7 @@ import msgspec
 from hanse.core.broker.broker import Broker
 from hanse.core.config import BrokerConfig, WardenConfig
 from hanse.core.warden.warden import Warden
-from hanse.live.config.league import LeagueConfig, LeagueError, PolicyConfig
+from hanse.league.config import LeagueConfig, LeagueError, PolicyConfig
 from hanse.model.resources import Resources
 from hanse.policy.node_rankers import FirstNodeRanker
 from hanse.registry import NODE_RANKERS, RegistryError, make_policies

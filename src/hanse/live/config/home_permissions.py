@@ -17,11 +17,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hanse.live.backends.registry import BACKENDS
+from hanse.league.backend_kinds import BACKENDS
 from hanse.security.home import AUTHORITY, PEOPLE, Home
 
 if TYPE_CHECKING:
-    from hanse.live.config.league import BackendEntry, LeagueConfig
+    from hanse.league.config import BackendEntry, LeagueConfig
 
 SAFE_UMASK: Final = 0o022
 """Mask that lets no other user write our files."""

@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 
 from hanse.core.config import NodeConfig
+from hanse.league.config import ClusterEntry, LeagueError
 from hanse.live.backends.factory import make_backend
-from hanse.live.config.league import ClusterEntry, LeagueError
 from hanse.live.telemetry.json_logs import log_fields
 from hanse.security.atomic_files import PRIVATE, replace
 

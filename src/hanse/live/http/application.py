@@ -10,8 +10,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
-from hanse.live.config.league import LeagueConfig
-from hanse.live.http.auth_middleware import ApiCall, AuthMiddleware, not_found
+from hanse.league.config import LeagueConfig
+from hanse.live.http.api_call import ApiCall
+from hanse.live.http.auth_middleware import AuthMiddleware, not_found
 from hanse.live.http.openapi import document
 from hanse.security.credentials import Credentials
 from hanse.security.identity import Identity

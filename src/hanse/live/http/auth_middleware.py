@@ -14,11 +14,10 @@ wait on its own must wait, and cannot take the others' processor time with fast 
 import asyncio
 import ipaddress
 import logging
-import re
 import time
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from starlette.requests import Request
@@ -26,10 +25,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from hanse.live.http.api_call import ApiCall, Handler
 from hanse.live.http.concurrency_limiter import ConcurrencyLimiter, QueueTimeoutError
-from hanse.live.http.operations import JSON, METRICS, Location, Operation, Parameter
+from hanse.live.http.operation_record import JSON, Operation
+from hanse.live.http.operations import METRICS
 from hanse.live.http.rate_limiter import ANONYMOUS_BURST, ANONYMOUS_RATE, BURST, RATE, RateLimiter
-from hanse.live.http.responses import RefusedError, bad_parameter_error, internal_error, retry_later
+from hanse.live.http.request_parameters import parse_parameters
+from hanse.live.http.responses import RefusedError, internal_error, retry_later
 from hanse.security.access_tokens import AccessTokenVerifier
 from hanse.security.auth_refusal import AuthRefusal
 from hanse.security.identity import Identity, Role
@@ -52,80 +54,8 @@ FILE_VERSION_HEADER: Final = "X-Hanse-League-File"
 """A client that keeps a list of the members sees by this header that the league file has changed."""
 log: Final = logging.getLogger(__name__)
 
-ParameterValues = dict[str, Any]
 RequestObserver = Callable[[str, int, float], None]
 """Called for every answered request with operation, status, seconds."""
-
-
-class ApiCall:
-    """An admitted request: the identity of the client, and the parameters."""
-
-    def __init__(
-        self,
-        request: Request,
-        peer: Identity | None,
-        key: str,
-        values: ParameterValues,
-        auth: "AuthMiddleware",
-    ) -> None:
-        self.request = request
-        self._peer = peer
-        self.key = key
-        """Key of the token bucket that pays for the request."""
-        self._values = values
-        self._auth = auth
-
-    @property
-    def peer(self) -> Identity:
-        """Identity of the client; handlers of public operations must not ask for it."""
-        assert self._peer is not None, "a public operation has no identity"
-        return self._peer
-
-    @property
-    def has_token(self) -> bool:
-        """True if the client showed an access token."""
-        return "authorization" in self.request.headers
-
-    @property
-    def certificate_issued_at(self) -> int:
-        """Time when the connection's certificate was issued, in microseconds since 1970."""
-        issued = self.request.scope["state"]["issued"]
-        assert isinstance(issued, int)
-        return issued
-
-    @property
-    def client(self) -> str:
-        """Identity of the client as the machines record it."""
-        return f"{self.peer.role}/{self.peer.name}"
-
-    def text(self, name: str) -> str:
-        """Return a parameter; empty if the client did not give it."""
-        value = self._values[name]
-        assert isinstance(value, str), name
-        return value
-
-    def number(self, name: str) -> int:
-        """Return a number that was given or has a default."""
-        value = self._values[name]
-        assert isinstance(value, int), name
-        return value
-
-    def optional_number(self, name: str) -> int | None:
-        """Return a number; None if the client did not give it."""
-        return self._values[name] if self._values[name] != "" else None
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        """Return a parameter that is a list."""
-        value = self._values[name]
-        assert isinstance(value, tuple), name
-        return value
-
-    def charge(self, cost: float) -> None:
-        """Charge the client's token bucket for more than the fixed cost of the operation."""
-        self._auth.identity_limiter.charge(self.key, cost)
-
-
-Handler = Callable[[ApiCall], Awaitable[Response]]
 
 
 class AuthMiddleware:
@@ -254,7 +184,8 @@ class AuthMiddleware:
         limit = LONG_REQUESTS_MAX if operation.long_lived else REQUESTS_MAX
         if self._in_progress.get((key, operation.long_lived), 0) >= limit:
             raise retry_later(429, "too_many", f"you have {limit} such requests in progress already")
-        return ApiCall(request, peer, key, _parse_parameters(operation.parameters, request), self)
+        values = parse_parameters(operation.parameters, request)
+        return ApiCall(request, peer, key, values, self.identity_limiter)
 
     def _charge(self, limiter: RateLimiter, key: str, cost: int) -> None:
         wait = limiter.take(key, cost)
@@ -403,55 +334,3 @@ def _address_key(host: str) -> str:
     if address.version == 6:
         return str(ipaddress.ip_network((address, 64), strict=False))
     return host
-
-
-# --- parameters ---------------------------------------------------------------------------------------------
-
-
-def _parse_parameters(parameters: tuple[Parameter, ...], request: Request) -> ParameterValues:
-    """Return the parameters of a request by name; raise 422 for an invalid, unknown or repeated one."""
-    known = {parameter.name for parameter in parameters if parameter.location is Location.QUERY}
-    query: dict[str, str] = {}
-    for name, text in request.query_params.multi_items() if request.scope["query_string"] else ():
-        if name not in known:
-            raise bad_parameter_error(name[:64], f"unknown parameter; known ones: {', '.join(sorted(known))}")
-        if name in query:
-            raise bad_parameter_error(name, "must be given once")
-        query[name] = text
-    sources = {Location.QUERY: query, Location.PATH: request.path_params, Location.HEADER: request.headers}
-    return {
-        parameter.name: _parse_value(parameter, sources[parameter.location].get(parameter.name))
-        for parameter in parameters
-    }
-
-
-def _parse_value(parameter: Parameter, text: str | None) -> int | str | tuple[str, ...]:
-    if text is None:
-        text = parameter.default
-        if not text:
-            return ""
-    if parameter.bounds is not None:
-        return _parse_number(parameter, parameter.bounds, text)
-    if parameter.is_list:
-        return tuple(dict.fromkeys(_parse_choice(parameter, part) for part in text.split(",")))
-    if parameter.choices:
-        return _parse_choice(parameter, text)
-    if len(text) > parameter.length_max:
-        raise bad_parameter_error(parameter.name, f"must have at most {parameter.length_max} characters")
-    if parameter.pattern and re.fullmatch(parameter.pattern, text) is None:
-        shape = f"example: {parameter.example}" if parameter.example else f"must match {parameter.pattern}"
-        raise bad_parameter_error(parameter.name, shape)
-    return text
-
-
-def _parse_number(parameter: Parameter, bounds: tuple[int, int], text: str) -> int:
-    minimum, maximum = bounds
-    if not (text.isascii() and text.isdigit() and len(text) < 20) or not minimum <= int(text) <= maximum:
-        raise bad_parameter_error(parameter.name, f"must be a whole number from {minimum} to {maximum}")
-    return int(text)
-
-
-def _parse_choice(parameter: Parameter, text: str) -> str:
-    if text not in parameter.choices:
-        raise bad_parameter_error(parameter.name, f"must be one of: {', '.join(parameter.choices)}")
-    return text

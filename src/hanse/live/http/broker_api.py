@@ -28,8 +28,8 @@ from hanse.api.rows import JobDetail
 from hanse.core.broker.broker import Broker
 from hanse.live.disk_space import DiskSpaceCheck
 from hanse.live.http import operations as op
+from hanse.live.http.api_call import ApiCall, Handler
 from hanse.live.http.application import ApiApplication, DaemonContext, OpenApiDocument
-from hanse.live.http.auth_middleware import ApiCall, Handler
 from hanse.live.http.cluster_status_stream import ClusterStatusTracker
 from hanse.live.http.enrollment_api import EnrollmentApi
 from hanse.live.http.event_stream import EventBroadcaster, EventStream, Subscription
@@ -41,6 +41,7 @@ from hanse.live.http.league_status import (
     nodes_answer,
     seconds_until_silent,
 )
+from hanse.live.http.operation_record import Operation
 from hanse.live.http.plan import plan
 from hanse.live.http.responses import (
     BROKER_HEADER,
@@ -109,7 +110,7 @@ class BrokerApi:
         routes: list[BaseRoute] = [*self.auth.routes(op.BROKER, self.handlers())]
         return ApiApplication(self.auth, routes)
 
-    def handlers(self) -> dict[op.Operation, Handler]:
+    def handlers(self) -> dict[Operation, Handler]:
         """Return the handler of each operation. To add one: a line in ``operations`` and one here."""
         return {
             op.HEALTH: self._health,

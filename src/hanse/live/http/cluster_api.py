@@ -21,20 +21,15 @@ from hanse.api.records import (
     WaitsAnswer,
 )
 from hanse.core.warden.warden import Warden
+from hanse.league.config import ClusterEntry
 from hanse.live.backends.interface import Backend, OutputDroppedError, Stream
-from hanse.live.config.league import ClusterEntry
 from hanse.live.http import operations as op
+from hanse.live.http.api_call import ApiCall, Handler
 from hanse.live.http.application import ApiApplication, DaemonContext, OpenApiDocument
-from hanse.live.http.auth_middleware import ApiCall, Handler
 from hanse.live.http.league_file_api import LeagueFileApi
 from hanse.live.http.league_status import named_amounts
-from hanse.live.http.responses import (
-    RUNNER_HEADER,
-    RedirectError,
-    RefusedError,
-    json_answer,
-    read_body,
-)
+from hanse.live.http.operation_record import OCTETS, Operation
+from hanse.live.http.responses import RUNNER_HEADER, RedirectError, RefusedError, json_answer, read_body
 from hanse.live.http.revocation_sync import RevocationSync
 from hanse.live.membership.membership import LeagueFileSync
 from hanse.live.shell import JournalledShell
@@ -48,7 +43,7 @@ from hanse.security.wall_time import wall_now
 class RunnerApi:
     """The operations of one runner: the output of the tasks of one backend."""
 
-    table: tuple[op.Operation, ...] = op.RUNNER
+    table: tuple[Operation, ...] = op.RUNNER
     kind = "runner"
 
     def __init__(
@@ -66,7 +61,7 @@ class RunnerApi:
         routes: list[BaseRoute] = [*self.auth.routes(self.table, self.handlers())]
         return ApiApplication(self.auth, routes)
 
-    def handlers(self) -> dict[op.Operation, Handler]:
+    def handlers(self) -> dict[Operation, Handler]:
         """Return the handler of each operation. To add one: a line in ``operations`` and one here."""
         return {
             op.HEALTH: self._health,
@@ -108,7 +103,7 @@ class RunnerApi:
             raise RefusedError(404, "no_output", message, "'disk' and 'output' limit what is kept") from None
         except FileNotFoundError:
             raise self._no_output(call) from None
-        return StreamingResponse(_prepend(first, pieces), media_type=op.OCTETS)
+        return StreamingResponse(_prepend(first, pieces), media_type=OCTETS)
 
     async def _waits(self, call: ApiCall) -> Response:
         job, node = parse_job(call.text("job")), call.optional_number("node")
@@ -176,7 +171,7 @@ class ClusterApi(RunnerApi):
         self._machine = machine
         self._shell = shell
 
-    def handlers(self) -> dict[op.Operation, Handler]:
+    def handlers(self) -> dict[Operation, Handler]:
         """Return the handlers of every runner, and those of the warden."""
         return {**super().handlers(), op.CLUSTER: self._cluster, op.DRAIN: self._drain}
 

@@ -19,10 +19,12 @@ from hanse.api.records import (
     RenewAnswer,
     RenewRequest,
 )
+from hanse.league.config import LeagueConfig
 from hanse.live.ca import client
-from hanse.live.config.league import LeagueConfig
-from hanse.live.http.auth_middleware import ApiCall, Handler, certificate_revoked_error
-from hanse.live.http.operations import AUTHORITY, AUTHORITY_KEY, JOIN, RENEW, Operation
+from hanse.live.http.api_call import ApiCall, Handler
+from hanse.live.http.auth_middleware import certificate_revoked_error
+from hanse.live.http.operation_record import Operation
+from hanse.live.http.operations import AUTHORITY, AUTHORITY_KEY, JOIN, RENEW
 from hanse.live.http.responses import RefusedError, json_answer, read_body, retry_later
 from hanse.security.auth_refusal import AuthRefusalReason
 from hanse.security.credentials import Credentials

@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from hanse.api.records import DecisionEvent, GapEvent, JobEvent
 from hanse.api.rows import JobStateChange
 from hanse.live.http.cluster_status_stream import ClusterStatusTracker
-from hanse.live.http.operations import EVENT_STREAM
+from hanse.live.http.operation_record import EVENT_STREAM
 from hanse.live.http.responses import retry_later
 from hanse.live.readmodel.event_log import EventPage
 from hanse.live.readmodel.feeder import FeedItem, ReadModelFeeder

@@ -19,10 +19,11 @@ from hanse.api.league_records import (
     FileStanding,
     LeagueFile,
 )
-from hanse.live.config.league import LeagueConfig, LeagueError
-from hanse.live.config.league_file import league_to_text, parse
+from hanse.league.config import LeagueConfig, LeagueError
+from hanse.league.file import league_to_text, parse
 from hanse.live.http import operations as op
-from hanse.live.http.auth_middleware import ApiCall, Handler
+from hanse.live.http.api_call import ApiCall, Handler
+from hanse.live.http.operation_record import Operation
 from hanse.live.http.responses import RefusedError, json_answer, read_body, retry_later
 from hanse.live.membership.league_file_diff import (
     change_problem,
@@ -52,9 +53,9 @@ class LeagueFileApi:
         self._membership = membership
         self._is_open = is_open
 
-    def handlers(self) -> dict[op.Operation, Handler]:
+    def handlers(self) -> dict[Operation, Handler]:
         """Return the handlers for the member's server."""
-        table: dict[op.Operation, Handler] = {op.TELL_LEAGUE_FILE: self._on_league_file}
+        table: dict[Operation, Handler] = {op.TELL_LEAGUE_FILE: self._on_league_file}
         if self._is_open is not None:
             table |= {op.LEAGUE_FILE: self._show, op.APPLY_LEAGUE_FILE: self._apply, op.BALLOT: self._vote}
             table[op.TELL_FENCED] = self._on_fence

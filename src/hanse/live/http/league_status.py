@@ -2,18 +2,11 @@
 
 from hanse import __version__
 from hanse.api.drains import DrainFacts, drain_facts
-from hanse.api.records import (
-    Amounts,
-    BrokerAnswer,
-    ClusterAnswer,
-    LeagueAnswer,
-    NodeAnswer,
-    NodesAnswer,
-)
+from hanse.api.records import Amounts, BrokerAnswer, ClusterAnswer, LeagueAnswer, NodeAnswer, NodesAnswer
 from hanse.api.rows import TenantTotals
 from hanse.core.broker.broker import Broker
 from hanse.core.broker.cluster_view import ViewState
-from hanse.live.config.league import ClusterEntry, LeagueConfig
+from hanse.league.config import ClusterEntry, LeagueConfig
 from hanse.live.readmodel.cluster_facts import ObservedCluster, ObservedNode
 from hanse.model.ids import SECOND
 from hanse.model.resources import BASE_DIMENSIONS, Dimensions, Resources, Vector

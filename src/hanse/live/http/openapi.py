@@ -1,7 +1,8 @@
 """The OpenAPI 3.1 document of a server, generated from the table of its operations.
 
-``python -m hanse.live.http.openapi broker`` (or ``warden``, ``runner``) prints it. ``docs/openapi.json`` and
-``docs/openapi-cluster.json`` are its output, and a test checks that they are current.
+``python -m hanse.live.http.openapi broker`` (or ``warden``, ``runner``) prints it.
+``docs/reference/openapi.json`` and ``docs/reference/openapi-cluster.json`` are its output, and a test checks
+that they are current.
 """
 
 import sys
@@ -11,16 +12,8 @@ import msgspec
 
 from hanse import __version__
 from hanse.api.records import ErrorAnswer
-from hanse.live.http.operations import (
-    EVENT_RECORDS,
-    JSON,
-    OPERATIONS_BY_ROLE,
-    READY,
-    Location,
-    Operation,
-    Parameter,
-    refusals,
-)
+from hanse.live.http.operation_record import JSON, Location, Operation, Parameter, refusals
+from hanse.live.http.operations import EVENT_RECORDS, OPERATIONS_BY_ROLE, READY
 from hanse.model.constraints import Constraint
 
 _REFERENCE: Final = "#/components/schemas/{name}"
@@ -56,8 +49,8 @@ def document(role: str) -> dict[str, Any]:
         "info": {
             "title": f"Hanse: HTTP API of {_TITLES[role]}",
             "version": __version__,
-            "description": "Times are unix microseconds; amounts milli-CPUs, bytes, whole GPUs. docs/api.md "
-            "says more.",
+            "description": "Times are unix microseconds; amounts milli-CPUs, bytes, whole GPUs. "
+            "docs/user/api.md says more.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],

@@ -4,83 +4,32 @@ A server mounts its handlers by this table, the auth middleware admits by it, an
 generated from it: an operation outside the table does not exist. An operation without roles is for nobody.
 """
 
-from enum import StrEnum
 from typing import Final
-
-import msgspec
 
 from hanse.api import league_records, records
 from hanse.api.job_forms import FORMS
+from hanse.api.plan_records import PlanAnswer
 from hanse.api.rows import STATE_NAMES, JobDetail, JobRow
+from hanse.live.http.operation_record import (
+    ADMINISTER,
+    ANY_ROLE,
+    EVENT_STREAM,
+    OCTETS,
+    OPERATE,
+    SUBMIT,
+    VIEW,
+    Location,
+    Operation,
+    Parameter,
+)
 from hanse.security.identity import MEMBERS, Role
-
-VIEW: Final = (Role.VIEWER, Role.SUBMITTER, Role.OPERATOR, Role.APPROVER, Role.ADMIN)
-SUBMIT: Final = (Role.SUBMITTER, Role.OPERATOR, Role.ADMIN)
-OPERATE: Final = (Role.OPERATOR, Role.ADMIN)
-ADMINISTER: Final = (Role.ADMIN,)
-ANY_ROLE: Final[tuple[Role, ...]] = tuple(Role)
-"""All clients that show an identity."""
 
 ROWS_MAX: Final = 1_000
 WAIT_SECONDS_MAX: Final = 60
-TEXT_CHARACTERS_MAX: Final = 256
-"""Characters of a parameter."""
 ATTEMPT_MAX: Final = 1 << 40
 OFFSET_MAX: Final = 1 << 62
 KEY_CHARACTERS_MAX: Final = 255
 TOPICS: Final = ("jobs", "clusters", "decisions")
-JSON: Final = "application/json"
-EVENT_STREAM: Final = "text/event-stream"
-OCTETS: Final = "application/octet-stream"
-
-
-class Location(StrEnum):
-    """Location of a parameter, as OpenAPI's ``in``."""
-
-    PATH = "path"
-    QUERY = "query"
-    HEADER = "header"
-
-
-class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """One parameter: an integer if it has bounds, a comma-separated list if ``is_list``, else a text."""
-
-    name: str
-    doc: str
-    location: Location = Location.QUERY
-    bounds: tuple[int, int] | None = None
-    """Minimum and maximum."""
-    choices: tuple[str, ...] = ()
-    is_list: bool = False
-    pattern: str = ""
-    length_max: int = TEXT_CHARACTERS_MAX
-    default: str = ""
-    """The default in the client's notation; empty: none."""
-    example: str = ""
-
-
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation of a server."""
-
-    name: str
-    """``operationId``: its name in a generated client."""
-    verb: str
-    path: str
-    doc: str
-    roles: tuple[Role, ...] = ()
-    public: bool = False
-    """True if no identity is needed."""
-    parameters: tuple[Parameter, ...] = ()
-    body: type | None = None
-    answer: type | None = None
-    """None: not JSON, see ``media``."""
-    media: str = JSON
-    refusals: tuple[tuple[int, str], ...] = ()
-    """Statuses beyond those that every operation may answer, and their meanings."""
-    cost: int = 1
-    """Tokens that a request takes from the client's bucket."""
-    long_lived: bool = False
-    """True if a request may stay open for long without work: it is limited apart from short requests."""
 
 
 _JOB: Final = Parameter(
@@ -130,7 +79,6 @@ _ELSEWHERE: Final = (
     307,
     "Another broker acts for the job: its address in Location, its name in X-Hanse-Broker.",
 )
-_UNPROCESSABLE: Final = 422
 
 HEALTH: Final = Operation(
     name="health", verb="GET", path="/healthz", doc="The process lives and answers.", public=True,
@@ -183,7 +131,7 @@ LIST_JOBS: Final = Operation(
 )  # fmt: skip
 PLAN: Final = Operation(
     name="plan_job", verb="POST", path="/v1/plan", roles=VIEW, body=FORMS.job, cost=10,
-    answer=records.PlanAnswer, doc="Estimate when and where a job would start if it were submitted now.",
+    answer=PlanAnswer, doc="Estimate when and where a job would start if it were submitted now.",
 )  # fmt: skip
 GET_JOB: Final = Operation(
     name="get_job", verb="GET", path="/v1/jobs/{job}", roles=VIEW, answer=JobDetail,
@@ -398,25 +346,3 @@ EVENT_RECORDS: Final = (
     records.JobEvent, records.DecisionEvent, records.ClusterAnswer, records.GapEvent,
 )  # fmt: skip
 """Data of events: no answer has these records, and the document describes them nevertheless."""
-
-_MALFORMED: Final = (400, "The request is not HTTP, or its body is not JSON.")
-_INVALID: Final = (_UNPROCESSABLE, "A parameter or the body is invalid.")
-
-
-def refusals(operation: Operation) -> dict[int, str]:
-    """Return every status but 200 that an operation may answer, and its meaning."""
-    found = {
-        400: _MALFORMED[1],
-        429: "This identity sends too many requests; Retry-After says how many seconds to wait.",
-        500: "A bug of ours; it is logged.",
-        503: "Not now; Retry-After says how many seconds to wait.",
-    }
-    if not operation.public:
-        found[401] = "No valid certificate of the league and no valid access token was shown."
-        found[403] = "The role of the client may not do this."
-    if operation.parameters or operation.body is not None:
-        found[_UNPROCESSABLE] = _INVALID[1]
-    if operation.body is not None:
-        found[413] = "The body is too large."
-        found[415] = "The declared type of the body is not JSON."
-    return {**found, **dict(operation.refusals)}

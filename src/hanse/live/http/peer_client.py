@@ -4,7 +4,7 @@ import asyncio
 import ssl
 from typing import Final
 
-from hanse.live.config.league import Address
+from hanse.league.config import Address
 
 ANSWER_BYTES_MAX: Final = 8 << 20
 REQUEST_SECONDS_MAX: Final = 5.0

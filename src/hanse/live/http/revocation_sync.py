@@ -20,10 +20,12 @@ import msgspec
 from starlette.responses import Response
 
 from hanse.api.records import PeopleAnswer, RevocationList, RevokeAnswer, RevokeRequest
-from hanse.live.config.league import Address, LeagueConfig
+from hanse.league.config import Address, LeagueConfig
 from hanse.live.http import operations as op
+from hanse.live.http.api_call import ApiCall, Handler
 from hanse.live.http.application import DaemonContext
-from hanse.live.http.auth_middleware import ApiCall, AuthMiddleware, Handler
+from hanse.live.http.auth_middleware import AuthMiddleware
+from hanse.live.http.operation_record import Operation
 from hanse.live.http.peer_client import send_request
 from hanse.live.http.responses import RefusedError, json_answer, read_body, retry_later
 from hanse.security import atomic_files
@@ -89,9 +91,9 @@ class RevocationSync:
         self._auth = AuthMiddleware(self._daemon.league.name, self.verifier, self._daemon.count)
         return self._auth
 
-    def handlers(self) -> dict[op.Operation, Handler]:
+    def handlers(self) -> dict[Operation, Handler]:
         """Return the handlers for the member's server."""
-        table: dict[op.Operation, Handler] = {op.EXCHANGE: self._exchange}
+        table: dict[Operation, Handler] = {op.EXCHANGE: self._exchange}
         if self._is_broker:
             table |= {op.REVOKE: self._revoke, op.REVOCATIONS: self._list, op.LIST_PEOPLE: self._people}
         return table

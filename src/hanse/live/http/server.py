@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from hanse.api.records import STOPPED
-from hanse.live.config.league import Address
+from hanse.league.config import Address
 from hanse.live.http.responses import RefusedError, internal_error, retry_later
 from hanse.security.credentials import Credentials
 from hanse.security.identity import peer_certificate

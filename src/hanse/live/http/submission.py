@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from hanse.api.records import JOBS_PER_REQUEST_MAX, Flaw, SubmitAnswer, SubmitResult
 from hanse.live.disk_space import DiskSpaceCheck
-from hanse.live.http.auth_middleware import ApiCall
+from hanse.live.http.api_call import ApiCall
 from hanse.live.http.responses import RefusedError, busy_error, read_body, retry_later
 from hanse.live.pending_requests import PendingRequests, RequestBatch
 from hanse.live.readmodel.feeder import ReadModelFeeder

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import msgspec
 
 from hanse.api.league_records import FENCE_CHARACTERS_MAX, Fence
-from hanse.live.config.league import LeagueConfig
+from hanse.league.config import LeagueConfig
 from hanse.live.http import operations as op
 from hanse.live.http.peer_client import send_request
 from hanse.live.http.revocation_sync import PeerServer, peer_servers

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from hanse.live.config.league import BrokerEntry, ClusterEntry, LeagueConfig
+from hanse.league.config import BrokerEntry, ClusterEntry, LeagueConfig
 
 
 def change_problem(old: LeagueConfig, new: LeagueConfig) -> str:

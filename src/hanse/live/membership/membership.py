@@ -16,15 +16,24 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from hanse.api.league_records import BallotAnswer, BallotRequest, FileStanding, LeagueFile
-from hanse.live.config.league import LeagueConfig, LeagueError
-from hanse.live.config.league_file import parse
+from hanse.api.league_records import (
+    BallotAnswer,
+    BallotRequest,
+    FileStanding,
+    LeagueFile,
+    Vote,
+    VoteReply,
+    VoteRequest,
+)
+from hanse.league.config import LeagueConfig, LeagueError
+from hanse.league.file import parse
 from hanse.live.http import operations as op
 from hanse.live.http.peer_client import send_request
 from hanse.live.http.revocation_sync import PeerServer, peer_servers
 from hanse.live.membership.fencing import FencedMembers
 from hanse.live.membership.league_file_diff import change_problem
-from hanse.live.membership.paxos import Acceptor, Vote, VoteCount, VoteReply, VoteRequest
+from hanse.live.membership.paxos import Acceptor, VoteCount
+from hanse.live.membership.restart_turns import restart_turn
 from hanse.security import atomic_files
 from hanse.security.credentials import Credentials
 from hanse.security.home import Home
@@ -42,14 +51,8 @@ CONCURRENT_MAX: Final = 8
 """Members that are contacted at the same time."""
 SETTINGS_RETRY_SECONDS: Final = 5.0
 """Seconds between two checks of a machine whose state does not fit the new file yet."""
-RESTART_SECONDS_FIRST: Final = 1.0
-"""Seconds before the first member restarts: the requester of the change gets its answer before."""
 ANSWER_SECONDS: Final = 0.2
 """Seconds for the answer to leave, before a broker restarts that was asked for a change."""
-RESTART_SECONDS_APART: Final = 3.0
-"""Seconds between the restarts of two brokers."""
-RESTART_GROUPS: Final = 8
-"""Number of groups in which other members restart, half a second apart."""
 log: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -241,20 +244,10 @@ class LeagueFileSync:
                 break
             log.error("%s cannot use the new league file yet: %s", name, self.problem)
             await asyncio.sleep(SETTINGS_RETRY_SECONDS)
-        await asyncio.sleep(self._restart_delay())
-        async with self.change_lock:
+        async with restart_turn(self.newest, name, self.change_lock):
             self.is_restarting = True
             await asyncio.sleep(ANSWER_SECONDS)
         self._host.start_again(f"the league file is version {self.newest.version} now")
-
-    def _restart_delay(self) -> float:
-        """Return the seconds until this member's restart."""
-        names = [entry.name for entry in self.newest.brokers]
-        name = self._host.identity.name
-        if name in names:
-            return RESTART_SECONDS_FIRST + names.index(name) * RESTART_SECONDS_APART
-        place = self.newest.members().index(name) % RESTART_GROUPS
-        return RESTART_SECONDS_FIRST + place / 2
 
     # --- distribution -----------------------------------------------------------------------------------
 

@@ -12,37 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-Ballot = tuple[int, str]
-"""Number of a round and name of the broker that holds it: no two rounds are equal."""
-NO_BALLOT: Ballot = (0, "")
-
-
-class Vote(msgspec.Struct, frozen=True):
-    """Promise and acceptance of a broker for one version."""
-
-    version: int
-    promised: Ballot = NO_BALLOT
-    """The broker takes no part in a round below this one."""
-    accepted: Ballot = NO_BALLOT
-    text: str = ""
-    """Text accepted in round ``accepted``; empty: none."""
-
-
-class VoteRequest(msgspec.Struct, frozen=True):
-    """Request of a broker to another: take part in this round (no ``text``), or accept this text in it."""
-
-    version: int
-    ballot: Ballot
-    text: str = ""
-
-
-class VoteReply(msgspec.Struct, frozen=True):
-    """Reply of a broker: its agreement, and its vote as it is now."""
-
-    agreed: bool
-    current: int
-    """Version that the broker uses."""
-    vote: Vote
+from hanse.api.league_records import NO_BALLOT, Ballot, Vote, VoteReply, VoteRequest
 
 
 class Acceptor:

@@ -6,6 +6,7 @@ Of simultaneous ends, tasks of the initial state come first, in the given order;
 """
 
 from collections import deque
+from collections.abc import Iterator
 from heapq import heappop, heappush
 from random import Random
 from typing import Final
@@ -52,6 +53,10 @@ class TaskClass:
         return min(most, 1) if self.one_per_node else most
 
 
+StartedTasks = tuple[TaskClass, NodeKey, tuple[int, ...], int]
+"""Class, node, possible run times and number of tasks that started together."""
+
+
 class QueueEntry(msgspec.Struct):
     """Waiting tasks of one group."""
 
@@ -81,10 +86,19 @@ class InitialState:
         found = size.vector(self.dimensions)
         return list(found) if found is not None else [NEVER] * len(self.dimensions)
 
+    def amount(self, vector: ResourceVector) -> Resources:
+        """Convert a vector back to an amount."""
+        cpu, memory, gpu, *custom = vector
+        names = self.dimensions[3:]
+        return Resources(cpu, memory, gpu, tuple(pair for pair in zip(names, custom, strict=True) if pair[1]))
+
     def enqueue(
         self, spec: JobSpec, group: int, count: int, expected: tuple[int, ...], is_subject: bool = False
-    ) -> None:
-        """Append tasks to the queue. They try the clusters of their data first, then the others in order."""
+    ) -> int:
+        """Append tasks to the queue, and return their position.
+
+        They try the clusters of their data first, then the others in order.
+        """
         shape = shape_of(spec, group, count if spec.gang else 0)
         preference = {name: at for at, name in enumerate(spec.data)}
         numbers = range(len(self.facts))
@@ -95,8 +109,10 @@ class InitialState:
         if task_class is None:
             task_class = self._classes[shape, order] = self._make_class(shape, order)
             self.queue[task_class] = deque()
-        self.queue[task_class].append(QueueEntry(self._next_position, count, expected, is_subject))
+        position = self._next_position
+        self.queue[task_class].append(QueueEntry(position, count, expected, is_subject))
         self._next_position += 1
+        return position
 
     def _make_class(self, shape: Shape, order: tuple[int, ...]) -> TaskClass:
         allowed = []
@@ -112,7 +128,10 @@ class InitialState:
 class ForecastRun:
     """One simulated course of events, from a copy of an initial state or of another run."""
 
-    def __init__(self, initial: InitialState, rng: Random, before: "ForecastRun | None" = None) -> None:
+    def __init__(
+        self, initial: InitialState, rng: Random | None = None, before: "ForecastRun | None" = None
+    ) -> None:
+        """Copy the state. ``rng``: for the ends of tasks; None: no time will pass in this run."""
         self.initial = initial
         self.rng = rng
         source = initial.queue if before is None else before.queue
@@ -124,8 +143,8 @@ class ForecastRun:
         """Free resources of the nodes where they differ from the initial state."""
         self.occupied: dict[tuple[TaskClass, NodeKey], None] = {}
         """Nodes that run a task of a class with at most one task per node."""
-        self.started: list[tuple[TaskClass, NodeKey, tuple[int, ...]]] = []
-        """Tasks that started at time zero, with their possible run times."""
+        self.started: list[StartedTasks] = []
+        """Tasks that started at time zero."""
         self.ends: list[tuple[int, int, TaskClass, NodeKey]] = []
         self._end_count = 0
         if before is not None:
@@ -140,8 +159,8 @@ class ForecastRun:
         """Add resources to a node (``sign`` 1) or take them away (-1)."""
         self.free[node] = [have + sign * part for have, part in zip(self.free_on(node), vector, strict=True)]
 
-    def serve_queue(self) -> int:
-        """Try all waiting tasks everywhere, in order. Return the cluster where the subject starts, or -1."""
+    def serve_queue(self) -> Iterator[tuple[QueueEntry, int, int]]:
+        """Try all waiting tasks everywhere, in order. Yield entry, cluster and number of tasks that start."""
         entries = sorted(
             ((entry.position, task_class) for task_class, waiting in self.queue.items() for entry in waiting),
             key=lambda entry: entry[0],
@@ -151,13 +170,24 @@ class ForecastRun:
             if not waiting or waiting[0].position < position:
                 continue  # an earlier task of this class found no room
             for cluster in task_class.order:
-                found = self._start_tasks(task_class, waiting[0], cluster, None)
-                if found and waiting[0].is_subject:
-                    return cluster
-                if not waiting[0].count:
+                entry, before = waiting[0], waiting[0].count
+                if self._start_tasks(task_class, entry, cluster, None):
+                    yield entry, cluster, before - entry.count
+                if not entry.count:
                     waiting.popleft()
                     break
-        return -1
+
+    def remaining_clusters(self) -> tuple[ObservedCluster, ...]:
+        """Return the clusters with the room that is left."""
+        nodes = [list(cluster.nodes) for cluster in self.initial.facts]
+        for (cluster, node), room in self.free.items():
+            nodes[cluster][node] = msgspec.structs.replace(
+                nodes[cluster][node], free=self.initial.amount(room)
+            )
+        return tuple(
+            msgspec.structs.replace(cluster, nodes=tuple(left))
+            for cluster, left in zip(self.initial.facts, nodes, strict=True)
+        )
 
     def serve_node(self, node: NodeKey, now: int) -> int:
         """Start waiting tasks on a node with freed resources. Return the subject's cluster, or -1."""
@@ -203,11 +233,11 @@ class ForecastRun:
             self.add_free(place, [part * count for part in task_class.ask], -1)
             if task_class.one_per_node:
                 self.occupied[task_class, place] = None
+            if node is None:
+                self.started.append((task_class, place, entry.expected, count))
+                continue
             for _ in range(count):
-                if node is None:
-                    self.started.append((task_class, place, entry.expected))
-                else:
-                    self._schedule_end(task_class, place, entry.expected, now)
+                self._schedule_end(task_class, place, entry.expected, now)
         entry.count = left
         return True
 
@@ -216,13 +246,15 @@ class ForecastRun:
     ) -> None:
         """Draw the end of a task that starts now; a task without known run times never ends."""
         if expected:
+            assert self.rng is not None
             self._end_count += 1
             heappush(self.ends, (now + self.rng.choice(expected), self._end_count, task_class, node))
 
-    def schedule_ends(self, started: list[tuple[TaskClass, NodeKey, tuple[int, ...]]]) -> None:
+    def schedule_ends(self, started: "list[StartedTasks]") -> None:
         """Draw the ends of the tasks that started at time zero."""
-        for task_class, node, expected in started:
-            self._schedule_end(task_class, node, expected, 0)
+        for task_class, node, expected, count in started:
+            for _ in range(count):
+                self._schedule_end(task_class, node, expected, 0)
 
     def run(self, running: "RunningTaskEnds", times: list[int], order: list[int]) -> tuple[int, int]:
         """Simulate the ends of all tasks until the subject starts. Return its start time and cluster.
@@ -249,20 +281,19 @@ class ForecastRun:
 
 
 def simulate_starts(
-    initial: InitialState, running: list[RunningTaskTuple], seed: int, draws: int
+    present: ForecastRun, running: list[RunningTaskTuple], seed: int, draws: int
 ) -> list[tuple[int, int]]:
-    """Return start time and cluster of the subject in each of ``draws`` runs; ``NEVER`` and -1: no start."""
+    """Return start time and cluster of the subject in each of ``draws`` runs; ``NEVER`` and -1: no start.
+
+    ``present``: a run that has served its queue and in which no task of the subject starts now.
+    """
     rng = Random(seed)
-    base_run = ForecastRun(initial, rng)
-    cluster = base_run.serve_queue()
-    if cluster >= 0:
-        return [(0, cluster)] * draws
-    ends = RunningTaskEnds(initial, running)
+    ends = RunningTaskEnds(present.initial, running)
     columns = np.random.default_rng(seed)
     starts = []
     for _ in range(draws):
-        trial = ForecastRun(initial, rng, base_run)
-        trial.schedule_ends(base_run.started)
+        trial = ForecastRun(present.initial, rng, present)
+        trial.schedule_ends(present.started)
         starts.append(trial.run(ends, *ends.draw(columns)))
     return starts
 

@@ -48,6 +48,11 @@ class ClockMapping(msgspec.Struct):
         self.latest = found
         return found
 
+    def past_moment(self, instant: int) -> int:
+        """Convert an instant at or before the latest event to a moment."""
+        found = instant + self.shift
+        return found if self.latest is None else min(found, self.latest)
+
     def on_process_start(self) -> None:
         """Begin a new span: the offset of the clock may have changed with the restart of the process."""
         if self.latest is not None and (not self.since or self.since[-1] < self.latest):

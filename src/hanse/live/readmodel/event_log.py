@@ -11,9 +11,10 @@ from typing import Final
 
 import msgspec
 
-from hanse.api.rows import JobStateChange, LoggedDecision
+from hanse.api.rows import STATE_NAMES, JobStateChange, LoggedDecision
 from hanse.live.readmodel.projector import SERIAL_BITS
-from hanse.live.readmodel.queries import QueryContext, SqliteRow, changes_since, decision_row
+from hanse.live.readmodel.queries import decision_row
+from hanse.live.readmodel.query_context import QueryContext, SqliteRow, clamp_limit
 from hanse.model.ids import job_text
 from hanse.model.job import JobSpec, TaskGroup
 
@@ -83,3 +84,33 @@ def _decisions_after(db: sqlite3.Connection, after: int, limit: int) -> list[Log
         row = decision_row(context, groups[job], cells)
         items.append(LoggedDecision(serial=row.serial, job=job_text(job), tenant=tenant, row=row))
     return items
+
+
+def changes_since(db: sqlite3.Connection, serial: int, limit: int) -> list[JobStateChange]:
+    """List job state changes after a serial, in order."""
+    rows = db.execute(
+        "SELECT serial, changes.job, changes.state, at, name, tenant, owner FROM changes"
+        " LEFT JOIN jobs ON jobs.job = changes.job WHERE serial > ? ORDER BY serial LIMIT ?",
+        (serial, clamp_limit(limit)),
+    ).fetchall()
+    if not rows:
+        return []
+    clock = QueryContext(db).wall_clock
+    return [
+        JobStateChange(
+            serial=number,
+            job=job_text(of),
+            name=name or "",
+            tenant=tenant or "",
+            state=STATE_NAMES[state],
+            owner=owner or "",
+            at=clock.time_of(at),
+        )
+        for number, of, state, at, name, tenant, owner in rows
+    ]
+
+
+def oldest_change(db: sqlite3.Connection) -> int:
+    """Return the serial of the oldest change on record; 0: none."""
+    row = db.execute("SELECT min(serial) FROM changes").fetchone()
+    return row[0] or 0

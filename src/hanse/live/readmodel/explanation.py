@@ -14,14 +14,12 @@ from hanse.api.rows import DecisionRow, GroupDetail, JobDetail
 from hanse.core.broker.job_table import shape_of
 from hanse.core.broker.loss_policy import LOST
 from hanse.live.readmodel.cluster_facts import (
-    NEVER_FITS,
-    ClusterFit,
     FitStatus,
     ObservedCluster,
     assess_fit,
     join_words,
-    size_text,
 )
+from hanse.live.readmodel.task_phrases import agree_in_number, tasks_text, waiting_clause, with_total
 from hanse.model.decision import DecisionKind
 from hanse.model.ids import SECOND
 from hanse.model.job import OnLoss, UnreachablePolicy
@@ -29,8 +27,6 @@ from hanse.model.job import OnLoss, UnreachablePolicy
 ENDS_SHOWN_MAX: Final = 5
 """Number of different ends that get a sentence each; the others are counted."""
 _TERMINAL: Final = ("succeeded", "failed", "cancelled")
-_MAY_LACK_ROOM: Final = (FitStatus.FULL, FitStatus.UNKNOWN)
-"""Fits where free resources may be all that is missing."""
 _EXIT_CODES: Final = {
     126: "the program cannot be executed",
     127: "there is no such program",
@@ -131,7 +127,9 @@ def _copy_sentences(facts: _Facts) -> list[str]:
     if not facts.detail.copy:
         return []
     done = row.succeeded + row.failed + row.cancelled
-    known = f"{row.owner} owns this job; this broker has only a copy, in which {done} of {_tasks(row.total)}"
+    known = (
+        f"{row.owner} owns this job; this broker has only a copy, in which {done} of {tasks_text(row.total)}"
+    )
     return [f"{known} {'has' if done == 1 else 'have'} ended. Ask {row.owner} for the other tasks."]
 
 
@@ -157,26 +155,9 @@ def _group_sentences(facts: _Facts, number: int, group: GroupDetail) -> list[str
             sentences.append(change)
     if states.get("blocked"):
         parts.append(f"{states['blocked']} are blocked: they wait for {_dependencies_text(facts, group)}")
-    first, *rest = map(_agree_in_number, parts)
-    head = _with_total(first, group.count)
+    first, *rest = map(agree_in_number, parts)
+    head = with_total(first, group.count)
     return [f"{prefix}{'; '.join([head, *rest])}.", *sentences]
-
-
-def _agree_in_number(part: str) -> str:
-    """Make the verb agree with its number: ``1 wait since noon`` becomes ``1 waits since noon``."""
-    if part.startswith("1 "):
-        for plural, singular in (("run", "runs"), ("wait", "waits"), ("are", "is"), ("have", "has")):
-            if part.startswith(f"1 {plural}"):
-                return f"1 {singular}{part[len(plural) + 2 :]}".replace("they wait", "it waits")
-    return part
-
-
-def _with_total(part: str, count: int) -> str:
-    """Add the total: ``3 run in north`` becomes ``3 of 10 tasks run in north``."""
-    number, _, rest = part.partition(" ")
-    if int(number) == count:
-        return f"The task {rest}" if count == 1 else f"All {count} tasks {rest}"
-    return f"{number} of {count} tasks {rest}"
 
 
 def _places_text(count: int, verb: str, group: str, places: tuple[tuple[str, str, int], ...]) -> str:
@@ -201,18 +182,8 @@ def _waiting_reason(facts: _Facts, number: int, group: GroupDetail) -> tuple[str
         others = facts.detail.spec.groups[number].affinity
         wish = ", but its affinity to other jobs' tasks also decides" if others else ""
         return f"{since}{reason}. By the latest data there is room in {where}{wish}", ""
-    reasons = ", ".join([verdict.text for verdict in verdicts])
-    if all(verdict.status in NEVER_FITS for verdict in verdicts):
-        ask = size_text(group.ask)
-        return f"{since}, and no cluster can ever run this: {reasons}", _remedy_sentence(facts, verdicts, ask)
-    if not any(verdict.status in _MAY_LACK_ROOM for verdict in verdicts):
-        return (
-            f"{since} because no cluster that could run it takes new work now: {reasons}",
-            _change_sentence(verdicts),
-        )
-    gang = facts.detail.spec.gang
-    missing = f"room for all {group.count} at once" if gang else f"{size_text(group.ask)} free on one node"
-    return f"{since} because no cluster has {missing}: {reasons}", _change_sentence(verdicts)
+    clause, change = waiting_clause(facts.detail.spec, number, verdicts)
+    return f"{since}{clause}", change
 
 
 def _find_latest_reason(facts: _Facts, group: str) -> DecisionRow | None:
@@ -227,26 +198,6 @@ def _find_latest_reason(facts: _Facts, group: str) -> DecisionRow | None:
         elif entry.answered is DecisionKind.BLOCKED:
             latest = None
     return latest
-
-
-def _change_sentence(verdicts: list[ClusterFit]) -> str:
-    changes = [verdict.change for verdict in verdicts if verdict.change]
-    return f"Something can start when {' or when '.join(changes)}." if changes else ""
-
-
-def _remedy_sentence(facts: _Facts, verdicts: list[ClusterFit], ask: str) -> str:
-    """Suggest changes of a job that fits nowhere."""
-    statuses = [verdict.status for verdict in verdicts]
-    remedies = []
-    if FitStatus.NOT_ALLOWED in statuses:
-        remedies.append("allow another cluster")
-    if FitStatus.UNSUITABLE in statuses:
-        remedies.append("loosen its condition")
-    if FitStatus.TOO_SMALL in statuses:
-        remedies.append(
-            "let fewer tasks start together" if facts.detail.spec.gang else f"ask for less than {ask}"
-        )
-    return f"To let it run, {' or '.join(remedies)} and submit it again, or add nodes."
 
 
 def _dependencies_text(facts: _Facts, group: GroupDetail) -> str:
@@ -293,10 +244,13 @@ def _failure_sentences(facts: _Facts) -> list[str]:
     sentences = []
     for end in facts.summary.ends[:ENDS_SHOWN_MAX]:
         if end.state == "failed":
-            sentences.append(f"{_tasks(end.count)} failed{_place(end)}: {end_text(end, _is_once(facts))}.")
+            sentences.append(
+                f"{tasks_text(end.count)} failed{_place(end)}: {end_text(end, _is_once(facts))}."
+            )
         elif end.state in ("queued", "placed") and end.outcome:
             sentences.append(
-                f"{_tasks(end.count)} must start again: the latest attempt{_place(end)} {_retry_text(end)}."
+                f"{tasks_text(end.count)} must start again: "
+                f"the latest attempt{_place(end)} {_retry_text(end)}."
             )
     return sentences
 
@@ -372,15 +326,15 @@ def _outcome_sentences(facts: _Facts) -> list[str]:
         reason = f": {row.cancel_reason}" if row.cancel_reason else ""
         head = f"It was cancelled{when}{reason}."
     else:
-        head = f"It failed{when}: {row.failed} of {_tasks(row.total)} failed."
+        head = f"It failed{when}: {row.failed} of {tasks_text(row.total)} failed."
     rest = []
     if row.state == "failed" and row.cancelled:
-        rest.append(f"{_tasks(row.cancelled)} {_was_or_were(row.cancelled)} cancelled because of that.")
+        rest.append(f"{tasks_text(row.cancelled)} {_was_or_were(row.cancelled)} cancelled because of that.")
     if row.succeeded:
-        rest.append(f"{_tasks(row.succeeded)} succeeded.")
+        rest.append(f"{tasks_text(row.succeeded)} succeeded.")
     failed = [end for end in facts.summary.ends if end.state == "failed"]
     for end in failed[:ENDS_SHOWN_MAX]:
-        rest.append(f"{_tasks(end.count)} failed{_place(end)}: {end_text(end, _is_once(facts))}.")  # noqa: PERF401 - same form as the others
+        rest.append(f"{tasks_text(end.count)} failed{_place(end)}: {end_text(end, _is_once(facts))}.")  # noqa: PERF401 - same form as the others
     if len(failed) > ENDS_SHOWN_MAX:
         rest.append(f"{sum(end.count for end in failed[ENDS_SHOWN_MAX:])} more failed in other ways.")
     return [head + where, *rest]
@@ -402,10 +356,6 @@ def _loss_sentences(facts: _Facts) -> list[str]:
         f"Lost, and not started again, last{facts.time_clause('at', entry.at)}: {reason} (on_loss: fail)."
         for reason, entry in latest.items()
     ]
-
-
-def _tasks(count: int) -> str:
-    return f"{count} task{'' if count == 1 else 's'}"
 
 
 def _was_or_were(count: int) -> str:

@@ -15,19 +15,10 @@ from typing import Final, TypeVar
 
 from hanse.live.readmodel.read_model import ReadModel
 from hanse.live.shell import FailureHandler
-from hanse.model.effects import (
-    Effect,
-    JobAccepted,
-    JobSettled,
-    RecordDecision,
-    RequestRejected,
-    SendMessage,
-    TaskSettled,
-    TasksSettled,
-)
-from hanse.model.events import AdviceReceived, Event, MessageReceived, Tick
+from hanse.model.effects import Effect, JobAccepted, JobSettled, RecordDecision, RequestRejected
+from hanse.model.events import Event
+from hanse.model.history import HISTORY_EFFECTS, JobsTransferred
 from hanse.model.ids import SECOND, JobId
-from hanse.model.messages import OwnershipTransferred
 from hanse.security.wall_time import wall_now
 
 LINGER_SECONDS: Final = 0.01
@@ -47,12 +38,8 @@ DISK_FULL_RETRY_SECONDS: Final = 1.0
 QUERY_THREADS: Final = 2
 """Number of threads that run queries."""
 
-_VISIBLE_EFFECTS: Final = frozenset(
-    (JobAccepted, RequestRejected, RecordDecision, TaskSettled, TasksSettled, JobSettled)
-)
-"""Effects that change the visible state of jobs."""
-_SILENT_EVENTS: Final = frozenset((Tick, AdviceReceived))
-"""Events that do not change the visible state of jobs, without such an effect."""
+_VISIBLE_EFFECTS: Final = HISTORY_EFFECTS | {RecordDecision, JobSettled, JobAccepted, RequestRejected}
+"""Effects that change the visible state of jobs, and replies: who got one may ask next."""
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -101,11 +88,9 @@ class ReadModelFeeder:
         self._last_event_at = wall_now()
         backlog = self._backlog
         backlog.append((position, event, effects))
-        if _may_change_jobs(event, effects):
+        if _changes_jobs(effects):
             self._needed_position = position
-            if self._job_waiters and any(
-                job in self._job_waiters for job in self._affected_jobs(event, effects)
-            ):
+            if self._job_waiters and any(job in self._job_waiters for job in self._affected_jobs(effects)):
                 self._awaited_position = position
         elif not self.watcher_count and len(backlog) < SILENT_EVENTS_MAX:
             return
@@ -224,8 +209,8 @@ class ReadModelFeeder:
         self.applied = batch[-1][0]
         self._is_disk_full, self._written_at = False, wall_now()
         if self._job_waiters:
-            for _, event, effects in batch:
-                for job in self._affected_jobs(event, effects):
+            for _, _, effects in batch:
+                for job in self._affected_jobs(effects):
                     self._wake_job_waiters(job)
         while self._position_waiters and self._position_waiters[0][0] <= self.applied:
             waiter = self._position_waiters.pop(0)[1]
@@ -238,11 +223,15 @@ class ReadModelFeeder:
         elif self._needed_position > self.applied:
             self._schedule_write()
 
-    def _affected_jobs(self, event: Event, effects: list[Effect]) -> list[JobId]:
+    def _affected_jobs(self, effects: list[Effect]) -> list[JobId]:
         """Return the jobs whose waiters must check again: ended jobs; after a takeover all jobs."""
-        if type(event) is MessageReceived and type(event.envelope.body) is OwnershipTransferred:
-            return list(self._job_waiters)
-        return [effect.job for effect in effects if type(effect) is JobSettled]
+        found = []
+        for effect in effects:
+            if type(effect) is JobSettled:
+                found.append(effect.job)
+            elif type(effect) is JobsTransferred:
+                return list(self._job_waiters)
+        return found
 
     def _wake_job_waiters(self, job: JobId) -> None:
         for waiter in self._job_waiters.pop(job, ()):
@@ -282,18 +271,9 @@ class ReadModelFeeder:
         self.read_model.close()
 
 
-def _may_change_jobs(event: Event, effects: list[Effect]) -> bool:
-    """Return True if an event may change the visible state of jobs; unsequenced messages never do."""
-    kind = type(event)
-    if kind is MessageReceived:
-        if event.envelope.seq > 0:  # type: ignore[union-attr]  # ``kind`` was compared
-            return True
-    elif kind not in _SILENT_EVENTS:
-        return True
-    for effect in effects:
-        if type(effect) is SendMessage:
-            if effect.envelope.seq > 0:
-                return True
-        elif type(effect) in _VISIBLE_EFFECTS:
+def _changes_jobs(effects: list[Effect]) -> bool:
+    """Return True if an event changes the visible state of jobs."""
+    for effect in effects:  # noqa: SIM110  for every event: any() is slower
+        if type(effect) in _VISIBLE_EFFECTS:
             return True
     return False

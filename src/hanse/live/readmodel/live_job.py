@@ -19,14 +19,18 @@ from hanse.api.rows import (
     SUCCEEDED,
 )
 from hanse.model.ids import JobId
-from hanse.model.job import JobSpec, OnLoss
-from hanse.model.messages import ShardId
+from hanse.model.job import JobSpec
+from hanse.model.messages import Outcome, ShardId
 from hanse.model.resources import Resources
 
 LARGE_JOB_TASKS: Final = 4_096
 """Above this number of tasks, a cancelled job gets no rows for tasks that never ran: a million rows would
 delay all readers, without any information. If no task of a group waits, its tasks without a row were
 cancelled."""
+
+STATE_OF_CODE: Final = (BLOCKED, QUEUED, PLACED, PLACED, RUNNING, SUCCEEDED, FAILED, CANCELLED)
+"""State in the read model, by the number of a state in a broker's job table."""
+STATE_OF_OUTCOME: Final = {Outcome.SUCCEEDED: SUCCEEDED, Outcome.FAILED: FAILED, Outcome.CANCELLED: CANCELLED}
 
 
 class Placement(msgspec.Struct):
@@ -70,8 +74,6 @@ class LiveJob(msgspec.Struct):
     """Number of placements so far: the number of the next one."""
     placements_saved: bool = False
     """True if the file has placements of this job."""
-    waiting_for: dict[JobId, None] = {}
-    """Jobs that must succeed first and are not known to have succeeded."""
     sizes: dict[int, Resources] = {}
     """By task: size of an elastic task, where it differs from the group's ``ask``."""
     failures: dict[int, int] = {}
@@ -161,35 +163,20 @@ class LiveJob(msgspec.Struct):
     def _find_waiting(self) -> list[int]:
         return [index for index, state in enumerate(self.state) if state <= QUEUED]
 
-    def block_group(self, group: int) -> None:
-        """Block a group of a new job, because it waits for other jobs."""
-        self._replace_state(group, QUEUED, BLOCKED)
-
-    def attempts_at(self, group: int, cluster: int) -> list[int]:
-        """Return a group's tasks that are placed or run in a cluster."""
-        tasks = range(*self.group_span(group))
-        return [at for at in tasks if self.cluster[at] == cluster and PLACED <= self.state[at] <= RUNNING]
-
-    def is_loss_final(self) -> bool:
-        """Return True if a lost task fails: it must not run twice, and the job is not ending."""
-        is_ending = self.cancelled or (self.spec.gang and self.state_counts[FAILED] > 0)
-        return self.spec.on_loss is OnLoss.FAIL and not is_ending
-
     def unblock_ready_groups(self) -> None:
-        """Queue every blocked group whose needs are met."""
-        if self.waiting_for or not self.state_counts[BLOCKED]:
+        """Queue every blocked group of a copy whose needed groups have succeeded: owners do not report it."""
+        if self.spec.after or not self.state_counts[BLOCKED]:
             return
-        names = {part.name: number for number, part in enumerate(self.spec.groups)}
+        succeeded = {
+            part.name: counts[SUCCEEDED] == part.count
+            for part, counts in zip(self.spec.groups, self.group_counts, strict=False)
+        }
         for group, part in enumerate(self.spec.groups):
-            if not any(self.count_unfinished(names[need]) for need in part.needs):
+            if all(succeeded[need] for need in part.needs):
                 self.unblock_group(group)
 
-    def count_unfinished(self, group: int) -> int:
-        """Count the tasks of a group that have not ended."""
-        return sum((self.group_counts[group] if self.group_counts else self.state_counts)[:SUCCEEDED])
-
     def unblock_group(self, group: int) -> None:
-        """Queue the blocked tasks of a group, because its needs are met."""
+        """Queue the blocked tasks of a group."""
         if self.state_counts[BLOCKED]:
             self._replace_state(group, BLOCKED, QUEUED)
 
@@ -242,6 +229,15 @@ class LiveJob(msgspec.Struct):
         self.placements.append(Placement(self.placements_seen, cluster, tasks, attempts, nodes, size))
         self.placements_seen += 1
 
+    def substitute_node(self, index: int, cluster: int, node: int) -> bool:
+        """Set the node of a task's latest placement in a cluster; return False if none is known."""
+        for placement in reversed(self.placements):
+            if placement.cluster == cluster and index in placement.tasks:
+                placement.nodes[placement.tasks.index(index)] = node
+                placement.saved = False
+                return True
+        return False
+
     def is_current(self, placement: Placement) -> bool:
         """Return True if a placement is valid for any of its tasks."""
         state, attempts = self.state, self.attempt
@@ -251,24 +247,21 @@ class LiveJob(msgspec.Struct):
         )
 
 
-def new_live_job(
-    job: JobId, spec: JobSpec, owner: str, shard: ShardId, submitted: int, waiting_for: tuple[JobId, ...] = ()
-) -> LiveJob:
+def new_live_job(job: JobId, spec: JobSpec, owner: str, shard: ShardId, submitted: int) -> LiveJob:
     """Build a new job: a group is blocked if the job waits for other jobs, or if it needs other groups."""
     groups = spec.groups
     if len(groups) == 1:
         total = groups[0].count
-        state = BLOCKED if waiting_for or groups[0].needs else QUEUED
+        state = BLOCKED if spec.after or groups[0].needs else QUEUED
         column = bytearray((state,)) * total
         state_counts = [0] * STATE_COUNT
         state_counts[state] = total
         return LiveJob(
             job, spec, owner, shard, submitted, column, [0] * total, [-1] * total, [0], state_counts, [], [],
-            waiting_for=dict.fromkeys(waiting_for),
         )  # fmt: skip
     column, group_starts, group_counts = bytearray(), [], []
     for group in groups:
-        state = BLOCKED if waiting_for or group.needs else QUEUED
+        state = BLOCKED if spec.after or group.needs else QUEUED
         group_starts.append(len(column))
         column += bytearray((state,)) * group.count
         part = [0] * STATE_COUNT
@@ -279,5 +272,4 @@ def new_live_job(
     return LiveJob(
         job, spec, owner, shard, submitted, column, [0] * total, [-1] * total, group_starts, state_counts,
         group_counts, [],
-        waiting_for=dict.fromkeys(waiting_for),
     )  # fmt: skip

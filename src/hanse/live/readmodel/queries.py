@@ -1,15 +1,15 @@
-"""Queries of the read model, as functions of a connection: each reads one consistent state of the file."""
+"""Queries of the read model about jobs, decisions and totals, as functions of a connection: each reads one
+consistent state of the file."""
 
 import re
 import sqlite3
 from array import array
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from hanse.api.rows import (
-    PLACED,
     STATE_NAMES,
     STATES,
     SUCCEEDED,
@@ -17,27 +17,14 @@ from hanse.api.rows import (
     GroupDetail,
     JobDetail,
     JobRow,
-    JobStateChange,
-    RunningTaskRow,
-    TaskRow,
     TenantTotals,
-    state_without_row,
 )
-from hanse.live.readmodel.clock_mapping import ClockMapping, WallClock
-from hanse.live.readmodel.live_job import Placement
-from hanse.live.readmodel.projector_state import ProjectorState
+from hanse.live.readmodel.query_context import QueryContext, SqliteRow, clamp_limit, job_state, load_spec
 from hanse.model.constraint_syntax import format_constraint as where_text
 from hanse.model.decision import ConsideredCluster, DecisionKind
 from hanse.model.ids import JobId, job_text, parse_job
-from hanse.model.job import JobSpec, TaskGroup
-from hanse.model.messages import ResourceUsage
+from hanse.model.job import TaskGroup
 from hanse.model.program import decode_program
-from hanse.model.resources import Resources
-
-SqliteRow = Sequence[Any]
-"""Row as SQLite returns it."""
-LIMIT_MAX: Final = 10_000
-"""Maximal number of rows in one answer; a larger limit is reduced to it."""
 
 _SELECT_JOB: Final = (
     "SELECT job, name, tenant, state, total, blocked, queued, placed, running, succeeded, failed, cancelled,"
@@ -45,37 +32,7 @@ _SELECT_JOB: Final = (
 )
 _MOMENT_PATTERN: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 """Pattern of a cursor's moment: numbers that fit a column, so that no cursor makes a query fail."""
-_placement_decoder = msgspec.msgpack.Decoder(Placement)
-_spec_decoder = msgspec.msgpack.Decoder(JobSpec)
-_counts_decoder = msgspec.msgpack.Decoder(list[list[int]])
-_size_decoder = msgspec.msgpack.Decoder(Resources)
 _considered_decoder = msgspec.msgpack.Decoder(tuple[ConsideredCluster, ...])
-
-
-class QueryContext:
-    """Context of every answer: wall clock and cluster names."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        row = db.execute("SELECT state, times FROM meta").fetchone()
-        self.wall_clock: WallClock = (
-            msgspec.msgpack.decode(row[1], type=ClockMapping).wall_clock()
-            if row
-            else ClockMapping().wall_clock()
-        )
-        self.clusters = msgspec.msgpack.decode(row[0], type=_ClusterNames).clusters if row else []
-
-    def cluster_name(self, number: int) -> str:
-        """Return the name of a cluster; empty for none."""
-        return self.clusters[number] if number >= 0 else ""
-
-
-class _ClusterNames(msgspec.Struct):
-    """Field of ``ProjectorState`` that a query reads."""
-
-    clusters: list[str] = []
-
-
-assert "clusters" in ProjectorState.__struct_fields__
 
 
 # --- jobs --------------------------------------------------------------------------------------------------
@@ -108,7 +65,7 @@ def jobs(
     where = f" WHERE {' AND '.join(clauses)}" if clauses else ""
     context = QueryContext(db)
     rows = db.execute(
-        f"{_SELECT_JOB}{where} ORDER BY submitted DESC, job DESC LIMIT ?", (*values, _clamp_limit(limit))
+        f"{_SELECT_JOB}{where} ORDER BY submitted DESC, job DESC LIMIT ?", (*values, clamp_limit(limit))
     )
     return [_job_row(context, cells) for cells in rows]
 
@@ -123,10 +80,6 @@ def _page_start(db: sqlite3.Connection, after: str) -> tuple[int, int] | None:
         return (int(moment), job) if _MOMENT_PATTERN.fullmatch(moment) else None
     row = db.execute("SELECT submitted FROM jobs WHERE job = ?", (job,)).fetchone()
     return (row[0], job) if row is not None else None
-
-
-def _clamp_limit(limit: int) -> int:
-    return max(0, min(limit, LIMIT_MAX))
 
 
 def _job_row(context: QueryContext, cells: SqliteRow) -> JobRow:
@@ -166,20 +119,10 @@ def job(db: sqlite3.Connection, number: JobId) -> JobDetail | None:
         return None
     spec, parts = load_spec(db, number)
     groups = [_group_detail(group, counts) for group, counts in zip(spec.groups, parts, strict=True)]
-    after = [(job_text(other), _state_of(db, other)) for other in spec.after]
+    after = [(job_text(other), job_state(db, other)) for other in spec.after]
     row = _job_row(QueryContext(db), cells)
     (here,) = db.execute("SELECT broker FROM meta").fetchone()
     return JobDetail(row=row, spec=spec, groups=tuple(groups), after=tuple(after), copy=row.owner != here)
-
-
-def load_spec(db: sqlite3.Connection, number: JobId) -> tuple[JobSpec, list[list[int]]]:
-    """Read a job's specification, and the number of its tasks by group and state."""
-    blob, parts, *totals = db.execute(
-        "SELECT spec, parts, blocked, queued, placed, running, succeeded, failed, cancelled"
-        " FROM jobs JOIN specs ON specs.job = jobs.job WHERE jobs.job = ?",
-        (number,),
-    ).fetchone()
-    return _spec_decoder.decode(blob), _counts_decoder.decode(parts) if parts is not None else [totals]
 
 
 def _group_detail(group: TaskGroup, counts: list[int]) -> GroupDetail:
@@ -197,168 +140,6 @@ def _group_detail(group: TaskGroup, counts: list[int]) -> GroupDetail:
     )
 
 
-def _state_of(db: sqlite3.Connection, number: JobId) -> str:
-    row = db.execute("SELECT state FROM jobs WHERE job = ?", (number,)).fetchone()
-    return STATE_NAMES[row[0]] if row is not None else ""
-
-
-# --- tasks -------------------------------------------------------------------------------------------------
-
-
-def tasks(
-    db: sqlite3.Connection, number: JobId, state: str | None, limit: int, after: int | None
-) -> list[TaskRow]:
-    """List a job's tasks by index; ``after``: last index already seen."""
-    if _state_of(db, number) == "" or (state is not None and state not in STATES):
-        return []
-    found: list[TaskRow] = []
-    for row in _all_tasks(db, number, -1 if after is None else after, state):
-        if len(found) >= _clamp_limit(limit):
-            break
-        if state is None or row.state == state:
-            found.append(row)
-    return found
-
-
-def _all_tasks(db: sqlite3.Connection, number: JobId, after: int, state: str | None) -> Iterator[TaskRow]:
-    """Yield tasks with a row, tasks of a placement, and the rest, which wait (or never ran). With ``state``,
-    most tasks in other states are skipped: there may be a million."""
-    context = QueryContext(db)
-    spec, parts = load_spec(db, number)
-    placements: dict[int, tuple[int, int, int]] = {}
-    for (blob,) in db.execute("SELECT lot FROM lots WHERE job = ? ORDER BY number", (number,)):
-        placement = _placement_decoder.decode(blob)
-        for index, attempt, node in zip(placement.tasks, placement.attempts, placement.nodes, strict=True):
-            placements[index] = (attempt, placement.cluster, node)
-    rows = db.execute("SELECT * FROM tasks WHERE job = ? AND number > ? ORDER BY number", (number, after))
-    candidates = [] if state is None else _candidates_in_state(db, number, after, STATES[state], placements)
-    row = next(rows, None)
-    first = 0
-    for group, counts in zip(spec.groups, parts, strict=True):
-        waiting = state_without_row(counts)
-        span = range(max(first, after + 1), first + group.count)
-        few = state is not None and STATE_NAMES[waiting] != state
-        for index in [index for index in candidates if index in span] if few else span:
-            cells = None
-            while row is not None and row[1] < index:
-                row = next(rows, None)
-            if row is not None and row[1] == index:
-                cells, row = row, next(rows, None)
-            placed = placements.get(index)
-            if placed is not None and (cells is None or placed[0] > cells[2]):
-                yield _placed_task(context, group.name, index, placed, cells)
-            elif cells is not None:
-                if state is None or STATE_NAMES[cells[3]] == state:
-                    yield _task_row(context, group.name, cells)
-            else:
-                yield _waiting_task(group.name, index, waiting)
-        first += group.count
-
-
-def _candidates_in_state(
-    db: sqlite3.Connection, number: JobId, after: int, state: int, placements: dict[int, tuple[int, int, int]]
-) -> list[int]:
-    """Return the tasks that have a row with a state, and the tasks of a placement."""
-    rows = db.execute(
-        "SELECT number FROM tasks WHERE job = ? AND number > ? AND state = ?", (number, after, state)
-    )
-    return sorted({index for (index,) in rows} | {index for index in placements if index > after})
-
-
-def _task_row(context: QueryContext, group: str, cells: SqliteRow) -> TaskRow:
-    (
-        _, index, attempt, state, cluster, node, _, started, ended, outcome, code, cpu, memory, ran, note,
-        failures,
-    ) = cells  # fmt: skip
-    usage = ResourceUsage(cpu, memory, ran) if cpu is not None else None
-    return TaskRow(
-        index=index,
-        group=group,
-        state=STATE_NAMES[state],
-        attempt=attempt,
-        cluster=context.cluster_name(cluster),
-        node=node,
-        outcome=outcome or "",
-        code=code,
-        usage=usage,
-        note=note or "",
-        failures=failures or 0,
-        started=context.wall_clock.time_of(started),
-        ended=context.wall_clock.time_of(ended),
-    )
-
-
-def _placed_task(
-    context: QueryContext, group: str, index: int, placement: tuple[int, int, int], cells: SqliteRow | None
-) -> TaskRow:
-    before = _task_row(context, group, cells) if cells is not None else _waiting_task(group, index, PLACED)
-    attempt, cluster, node = placement
-    return msgspec.structs.replace(
-        before,
-        state=STATE_NAMES[PLACED],
-        attempt=attempt,
-        cluster=context.cluster_name(cluster),
-        node=node if node >= 0 else None,
-        started=None,
-        ended=None,
-    )
-
-
-def _waiting_task(group: str, index: int, state: int) -> TaskRow:
-    return TaskRow(
-        index=index, group=group, state=STATE_NAMES[state], attempt=0, cluster="", node=None, outcome="",
-        code=None, usage=None, note="", failures=0, started=None, ended=None,
-    )  # fmt: skip
-
-
-def running_tasks(
-    db: sqlite3.Connection, cluster: str | None, node: int | None, limit: int
-) -> list[RunningTaskRow]:
-    """List running tasks, by cluster, node, job and index."""
-    context = QueryContext(db)
-    clauses, values = ["tasks.state = 3"], []
-    if cluster is not None:
-        if cluster not in context.clusters:
-            return []
-        clauses.append("cluster = ?")
-        values.append(context.clusters.index(cluster))
-    if node is not None:
-        clauses.append("node = ?")
-        values.append(node)
-    rows = db.execute(
-        "SELECT tasks.job, number, cluster, node, size, tasks.started, name, tenant, spec"  # noqa: S608 - constant texts
-        " FROM tasks JOIN jobs ON jobs.job = tasks.job JOIN specs ON specs.job = tasks.job"
-        f" WHERE {' AND '.join(clauses)} ORDER BY cluster, node, tasks.job, number LIMIT ?",
-        (*values, _clamp_limit(limit)),
-    )
-    found, specs = [], dict[int, JobSpec]()
-    for number, index, at, place, size, started, name, tenant, blob in rows:
-        spec = specs.get(number) or specs.setdefault(number, _spec_decoder.decode(blob))
-        group = _group_of_task(spec, index)
-        found.append(
-            RunningTaskRow(
-                job=job_text(number),
-                index=index,
-                name=name,
-                tenant=tenant,
-                group=group.name,
-                cluster=context.cluster_name(at),
-                node=place,
-                size=_size_decoder.decode(size) if size is not None else group.ask,
-                started=context.wall_clock.time_of(started),
-            )
-        )
-    return found
-
-
-def _group_of_task(spec: JobSpec, index: int) -> TaskGroup:
-    for group in spec.groups:
-        if index < group.count:
-            return group
-        index -= group.count
-    raise AssertionError("a task beyond the last group")
-
-
 # --- decisions and totals ----------------------------------------------------------------------------------
 
 _SELECT_DECISION: Final = (
@@ -369,7 +150,7 @@ _SELECT_DECISION: Final = (
 def decisions(db: sqlite3.Connection, number: JobId, limit: int) -> list[DecisionRow]:
     """List the latest decisions about a job, oldest first."""
     rows = db.execute(
-        f"{_SELECT_DECISION} ORDER BY serial DESC LIMIT ?", (number, _clamp_limit(limit))
+        f"{_SELECT_DECISION} ORDER BY serial DESC LIMIT ?", (number, clamp_limit(limit))
     ).fetchall()
     return _decision_rows(db, number, rows[::-1])
 
@@ -377,7 +158,7 @@ def decisions(db: sqlite3.Connection, number: JobId, limit: int) -> list[Decisio
 def decisions_after(db: sqlite3.Connection, number: JobId, after: int, limit: int) -> list[DecisionRow]:
     """List the decisions about a job after a serial, oldest first."""
     rows = db.execute(
-        f"{_SELECT_DECISION} AND serial > ? ORDER BY serial LIMIT ?", (number, after, _clamp_limit(limit))
+        f"{_SELECT_DECISION} AND serial > ? ORDER BY serial LIMIT ?", (number, after, clamp_limit(limit))
     ).fetchall()
     return _decision_rows(db, number, rows)
 
@@ -428,33 +209,3 @@ def durations(db: sqlite3.Connection, name: str, tenant: str, group: str) -> lis
         "SELECT ran FROM durations WHERE tenant = ? AND name = ? AND part = ?", (tenant, name, group)
     ).fetchone()
     return array("q", row[0]).tolist() if row is not None else []
-
-
-def changes_since(db: sqlite3.Connection, serial: int, limit: int) -> list[JobStateChange]:
-    """List job state changes after a serial, in order."""
-    rows = db.execute(
-        "SELECT serial, changes.job, changes.state, at, name, tenant, owner FROM changes"
-        " LEFT JOIN jobs ON jobs.job = changes.job WHERE serial > ? ORDER BY serial LIMIT ?",
-        (serial, _clamp_limit(limit)),
-    ).fetchall()
-    if not rows:
-        return []
-    clock = QueryContext(db).wall_clock
-    return [
-        JobStateChange(
-            serial=number,
-            job=job_text(of),
-            name=name or "",
-            tenant=tenant or "",
-            state=STATE_NAMES[state],
-            owner=owner or "",
-            at=clock.time_of(at),
-        )
-        for number, of, state, at, name, tenant, owner in rows
-    ]
-
-
-def oldest_change(db: sqlite3.Connection) -> int:
-    """Return the serial of the oldest change on record; 0: none."""
-    row = db.execute("SELECT min(serial) FROM changes").fetchone()
-    return row[0] or 0

@@ -18,10 +18,10 @@ from hanse.api.rows import (
     TaskRow,
     TenantTotals,
 )
-from hanse.live.readmodel import queries, sqlite_writer
+from hanse.live.readmodel import event_log, queries, sqlite_writer, task_queries
 from hanse.live.readmodel.bootstrap import projector_from_state
 from hanse.live.readmodel.connection_pool import ConnectionPool
-from hanse.live.readmodel.event_log import EventPage, events_after
+from hanse.live.readmodel.event_log import EventPage
 from hanse.live.readmodel.explanation import TaskSummary
 from hanse.live.readmodel.projector import Projector
 from hanse.live.readmodel.schema import open_writer
@@ -131,7 +131,7 @@ class ReadModel:
     ) -> list[TaskRow]:
         """List a job's tasks by index. ``after``: last index seen."""
         with self._pool.read_transaction() as db:
-            return queries.tasks(db, job, state, limit, after)
+            return task_queries.tasks(db, job, state, limit, after)
 
     def task_summary(self, job: JobId) -> TaskSummary:
         """Count a job's tasks by place and end, for ``explain``."""
@@ -151,14 +151,14 @@ class ReadModel:
     def events_after(self, after: int, limit: int, from_oldest: bool = False) -> EventPage:
         """List all changes and decisions after a serial, in order; see ``event_log``."""
         with self._pool.read_transaction() as db:
-            return events_after(db, after, limit, from_oldest)
+            return event_log.events_after(db, after, limit, from_oldest)
 
     def running_tasks(
         self, cluster: str | None = None, node: int | None = None, limit: int = 1_000
     ) -> list[RunningTaskRow]:
         """List running tasks of the jobs that this broker has owned, in all clusters or in one place."""
         with self._pool.read_transaction() as db:
-            return queries.running_tasks(db, cluster, node, limit)
+            return task_queries.running_tasks(db, cluster, node, limit)
 
     def tenant_totals(self) -> list[TenantTotals]:
         """Count the jobs that this broker owns and their tasks, by tenant and state."""
@@ -174,9 +174,9 @@ class ReadModel:
         """List job state changes with a higher serial, in order. The list is complete if ``serial`` is at
         least ``oldest_change() - 1``, or if it is 0 and nothing was dropped yet."""
         with self._pool.read_transaction() as db:
-            return queries.changes_since(db, serial, limit)
+            return event_log.changes_since(db, serial, limit)
 
     def oldest_change(self) -> int:
         """Return the serial of the oldest change on record; 0: none."""
         with self._pool.read_transaction() as db:
-            return queries.oldest_change(db)
+            return event_log.oldest_change(db)

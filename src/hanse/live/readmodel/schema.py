@@ -10,7 +10,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Version of the tables. A file with another version is set aside and rebuilt."""
 ASIDE_SUFFIX: Final = ".aside"
 """Suffix of a file that was set aside; the next one replaces it."""
@@ -25,7 +25,7 @@ CREATE TABLE jobs (job INTEGER PRIMARY KEY, owner TEXT NOT NULL, estate TEXT NOT
     queued INTEGER NOT NULL, placed INTEGER NOT NULL, running INTEGER NOT NULL, succeeded INTEGER NOT NULL,
     failed INTEGER NOT NULL, cancelled INTEGER NOT NULL, parts BLOB, started INTEGER, ended INTEGER,
     ended_serial INTEGER, used TEXT NOT NULL, cancel INTEGER NOT NULL, cancel_reason TEXT NOT NULL,
-    lots INTEGER NOT NULL, waits BLOB);
+    lots INTEGER NOT NULL);
 CREATE INDEX jobs_newest ON jobs (submitted, job);
 CREATE INDEX jobs_live ON jobs (submitted, job) WHERE ended_serial IS NULL;
 CREATE INDEX jobs_over ON jobs (ended_serial) WHERE ended_serial IS NOT NULL;

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
-from hanse.api.rows import PLACED, SUCCEEDED, state_without_row
+from hanse.api.rows import PLACED, state_without_row
 from hanse.live.readmodel.clock_mapping import ClockMapping
 from hanse.live.readmodel.live_job import LiveJob, Placement, new_live_job
-from hanse.live.readmodel.projector import DECISIONS_PER_JOB_MAX, SUCCEEDED_MAX, Projector
+from hanse.live.readmodel.projector import DECISIONS_PER_JOB_MAX, Projector
 from hanse.live.readmodel.projector_state import ProjectorState
 from hanse.live.readmodel.schema import CONTENT_TABLES
 from hanse.live.readmodel.write_batch import WriteBatch
@@ -38,10 +38,10 @@ _UPSERT_TASK: Final = (
         for name in _KEPT_COLUMNS
     )
 )
-_INSERT_JOB: Final = f"INSERT OR REPLACE INTO jobs VALUES ({','.join('?' * 27)})"  # noqa: S608 - question marks
+_INSERT_JOB: Final = f"INSERT OR REPLACE INTO jobs VALUES ({','.join('?' * 26)})"  # noqa: S608 - question marks
 _UPDATE_JOB: Final = (
     "UPDATE jobs SET owner=?, estate=?, state=?, blocked=?, queued=?, placed=?, running=?, succeeded=?,"
-    " failed=?, cancelled=?, parts=?, started=?, used=?, cancel=?, cancel_reason=?, lots=?, waits=?{}"
+    " failed=?, cancelled=?, parts=?, started=?, used=?, cancel=?, cancel_reason=?, lots=?{}"
     " WHERE job=?"
 )
 _UPDATE_LIVE_JOB: Final = _UPDATE_JOB.format("")
@@ -51,7 +51,6 @@ _TASK_TABLES: Final = ("tasks", "lots")
 _placement_decoder = msgspec.msgpack.Decoder(Placement)
 _spec_decoder = msgspec.msgpack.Decoder(JobSpec)
 _counts_decoder = msgspec.msgpack.Decoder(list[list[int]])
-_waits_decoder = msgspec.msgpack.Decoder(list[int])
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -71,7 +70,7 @@ def write(db: sqlite3.Connection, projector: Projector, applied: int, kept_jobs_
     _prune(db, projector, kept_jobs_max)
     db.execute(
         "INSERT OR REPLACE INTO meta VALUES (1, ?, ?, 0, ?, ?)",
-        (projector.broker, applied, _encode(projector.save_state()), _encode(projector.clock)),
+        (projector.broker, applied, _encode(projector.state), _encode(projector.clock)),
     )
     projector.writes = WriteBatch()
 
@@ -90,7 +89,6 @@ def _write_jobs(db: sqlite3.Connection, state: ProjectorState, jobs: list[LiveJo
     for job in jobs:
         spec, counts = job.spec, job.state_counts
         parts = _encode(job.group_counts) if job.group_counts else None
-        waits = _encode(list(job.waiting_for)) if job.waiting_for else None
         used = ",".join(map(str, job.clusters_used))
         if job.is_new:
             job.is_new = False
@@ -100,14 +98,14 @@ def _write_jobs(db: sqlite3.Connection, state: ProjectorState, jobs: list[LiveJo
                     spec.client_id, job.submitted, len(job.state), job.shown_state, *counts, parts,
                     job.started,
                     job.ended, job.ended_serial, used, job.cancelled, job.cancel_reason,
-                    job.placements_seen, waits,
+                    job.placements_seen,
                 )
             )  # fmt: skip
             specs.append((job.id, _encode(spec)))
         else:
             cells = (
                 job.owner, job.shard, job.shown_state, *counts, parts, job.started, used, job.cancelled,
-                job.cancel_reason, job.placements_seen, waits,
+                job.cancel_reason, job.placements_seen,
             )  # fmt: skip
             if job.ended_serial is None:
                 old.append((*cells, job.id))
@@ -233,7 +231,7 @@ def load_projector(db: sqlite3.Connection, broker: str) -> tuple[Projector, int]
     projector_state = msgspec.msgpack.decode(state, type=ProjectorState)
     projector = Projector(broker, projector_state, msgspec.msgpack.decode(clock, type=ClockMapping))
     query = (
-        "SELECT jobs.job, owner, estate, submitted, state, started, used, cancel, cancel_reason, lots, waits,"
+        "SELECT jobs.job, owner, estate, submitted, state, started, used, cancel, cancel_reason, lots,"
         " parts, blocked, queued, placed, running, succeeded, failed, cancelled, spec"
         " FROM jobs JOIN specs ON specs.job = jobs.job WHERE ended_serial IS NULL ORDER BY jobs.submitted,"
         " jobs.job"
@@ -241,13 +239,6 @@ def load_projector(db: sqlite3.Connection, broker: str) -> tuple[Projector, int]
     for cells in db.execute(query):
         job = _load_job(cells)
         projector.live_jobs[job.id] = job
-        projector.index_dependencies(job)
-    latest = db.execute(
-        "SELECT job FROM jobs WHERE ended_serial IS NOT NULL AND state = ? AND owner = ?"
-        " ORDER BY ended_serial DESC LIMIT ?",
-        (SUCCEEDED, broker, SUCCEEDED_MAX),
-    ).fetchall()
-    projector.succeeded.update((JobId(number), None) for (number,) in reversed(latest))
     _load_tasks(db, projector.live_jobs)
     return projector, applied
 
@@ -264,18 +255,16 @@ def _load_job(cells: tuple[Any, ...]) -> LiveJob:
         cancel,
         reason,
         placements_seen,
-        waits,
         parts,
         *rest,
     ) = cells
     *state_counts, blob = rest
     spec = _spec_decoder.decode(blob)
-    job = new_live_job(JobId(number), spec, owner, shard, submitted, spec.after)
+    job = new_live_job(JobId(number), spec, owner, shard, submitted)
     job.shown_state, job.started, job.cancelled, job.cancel_reason = state, started, bool(cancel), reason
     job.clusters_used = dict.fromkeys(map(int, used.split(","))) if used else {}
     job.placements_seen, job.is_new = placements_seen, False
     job.state_counts = state_counts
-    job.waiting_for = dict.fromkeys(map(JobId, _waits_decoder.decode(waits))) if waits is not None else {}
     if parts is not None:
         job.group_counts = _counts_decoder.decode(parts)
     for group, counts in enumerate(job.group_counts or [job.state_counts]):

@@ -14,15 +14,18 @@ from typing import Final
 import msgspec
 
 from hanse.core.broker.job_table import shape_of
-from hanse.live.readmodel.capacity_forecast import NEVER, InitialState, simulate_starts
+from hanse.live.readmodel.capacity_forecast import NEVER, ForecastRun, InitialState, simulate_starts
 from hanse.live.readmodel.cluster_facts import NEVER_FITS as UNFIT
 from hanse.live.readmodel.cluster_facts import ClusterFit, FitStatus, ObservedCluster, assess_fit, join_words
+from hanse.live.readmodel.job_outlook import JobOutlook, forecast_outlook
 from hanse.model.job import JobSpec
 from hanse.model.resources import Resources
 
 DRAWS: Final = 200
 """Number of draws of one estimate."""
 QUANTILES: Final = (10, 50, 90)
+GROUPS_PLACED_MAX: Final = 100
+"""Groups of a job that are placed: each costs a look at every node. A caveat says if there are more."""
 CLOSED: Final = (FitStatus.UNREACHABLE, FitStatus.DRAINING)
 """Fits of clusters whose return cannot be predicted: an operator opens them, or they answer again."""
 
@@ -79,6 +82,8 @@ class Plan(msgspec.Struct, frozen=True):
     unknown: str
     """Reason why some of ``start`` is unknown, as a sentence; empty if all is known."""
     caveats: tuple[str, ...]
+    outlook: JobOutlook
+    """Fate of all of its tasks, if it were submitted now."""
 
 
 def estimate_start(
@@ -98,14 +103,16 @@ def estimate_start(
     if spec.after:
         unknown = "It waits for other jobs first; their ends are not estimated."
         starts: list[tuple[int, int]] = []
+        outlook = forecast_outlook(spec, {}, (), 0)
     else:
-        initial = InitialState(facts)
-        for queued in ahead:
-            initial.enqueue(queued.spec, queued.group, queued.count, queued.expected)
-        for number in groups:
-            initial.enqueue(spec, number, spec.groups[number].count, durations, is_subject=True)
-        tasks = [(task.cluster, task.node, task.size, task.elapsed, task.expected) for task in running]
-        starts = simulate_starts(initial, tasks, seed, draws)
+        present, started, first = _place_now(spec, facts, groups, ahead, durations)
+        waiting_ahead = sum(queued.count for queued in ahead)
+        outlook = forecast_outlook(spec, started, present.remaining_clusters(), waiting_ahead)
+        if first is not None:
+            starts = [(0, first)] * draws
+        else:
+            tasks = [(task.cluster, task.node, task.size, task.elapsed, task.expected) for task in running]
+            starts = simulate_starts(present, tasks, seed, draws)
         unknown = _unknown_reason(starts, running, ahead, verdicts)
     scores = [sum(place == at for _, place in starts) for at in range(len(facts))]
     total = max(1, len(starts))
@@ -119,7 +126,35 @@ def estimate_start(
     )  # fmt: skip
     start = Start(*(_quantile(sorted(when for when, _ in starts), percent) for percent in QUANTILES))
     now = bool(starts) and all(when == 0 for when, _ in starts)
-    return Plan(now, candidates, start, unknown, caveats)
+    return Plan(now, candidates, start, unknown, caveats, outlook)
+
+
+def _place_now(
+    spec: JobSpec,
+    facts: tuple[ObservedCluster, ...],
+    groups: list[int],
+    ahead: list[QueuedTaskFacts],
+    durations: tuple[int, ...],
+) -> tuple[ForecastRun, dict[int, dict[str, int]], int | None]:
+    """Give the present room to the waiting tasks ahead, then to these groups of the job in their order.
+
+    Return the run; by group, the tasks that would start now in each cluster; and the cluster in which the
+    first would start, if any does.
+    """
+    initial = InitialState(facts)
+    for queued in ahead:
+        initial.enqueue(queued.spec, queued.group, queued.count, queued.expected)
+    positions = {
+        initial.enqueue(spec, number, spec.groups[number].count, durations, is_subject=True): number
+        for number in groups[:GROUPS_PLACED_MAX]
+    }
+    run, first = ForecastRun(initial), None
+    started: dict[int, dict[str, int]] = {}
+    for entry, at, count in run.serve_queue():
+        if entry.is_subject:
+            started.setdefault(positions[entry.position], {})[facts[at].name] = count
+            first = at if first is None else first
+    return run, started, first
 
 
 def _quantile(times: list[int], percent: int) -> int | None:
@@ -164,6 +199,10 @@ def _caveats(spec: JobSpec, ahead: list[QueuedTaskFacts]) -> tuple[str, ...]:
         caveats.append("The limit of one of its tasks per cluster is not considered.")
     if any(part.ask_max is not None for part in spec.groups):
         caveats.append("It is elastic; the estimate uses its smallest size.")
+    if sum(not group.needs for group in spec.groups) > GROUPS_PLACED_MAX:
+        caveats.append(
+            f"Only {GROUPS_PLACED_MAX} of its groups are placed; the others are counted as waiting."
+        )
     if spec.priority > 0:
         caveats.append("Work that it might preempt is not counted as free.")
     if any(queued.spec.gang for queued in ahead):

@@ -8,7 +8,7 @@ import msgspec
 from hanse.api.rows import FAILED, QUEUED, RUNNING, STATE_NAMES
 from hanse.live.readmodel.explanation import EndCount, TaskSummary
 from hanse.live.readmodel.live_job import Placement
-from hanse.live.readmodel.queries import QueryContext, load_spec
+from hanse.live.readmodel.query_context import QueryContext, load_spec
 from hanse.model.ids import JobId
 
 ENDS_KEPT_MAX: Final = 20

@@ -3,11 +3,10 @@
 ``validation`` gives their purpose and the rule by which bounds are chosen.
 """
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from hanse.live.rpc.field_validators import JOB_MAX, JOB_MIN, NUMBER_MAX, is_name, is_shard_name
-from hanse.live.rpc.validation_context import ValidationContext
+from hanse.live.rpc.validation_context import ValidationContext, Validator
 from hanse.model.messages.duplicate_check import DuplicateQuery, DuplicateReply
 from hanse.model.messages.history_check import HistoryQuery, HistoryReply
 from hanse.model.messages.shard_teardown import CloseShard, CloseShardReply, DropReplicas, OwnershipReleased
@@ -63,7 +62,7 @@ def _term(shard: str, term: int) -> str | None:
     return None if is_shard_name(shard) and 0 <= term <= NUMBER_MAX else "an invalid shard or term"
 
 
-FAILOVER_VALIDATORS: Final[dict[type, Callable[[Any, ValidationContext, str], str | None]]] = {
+FAILOVER_VALIDATORS: Final[dict[type, Validator]] = {
     CloseShard: _close_or_release,
     CloseShardReply: _close_shard_reply,
     OwnershipReleased: _close_or_release,

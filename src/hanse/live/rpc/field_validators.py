@@ -57,6 +57,10 @@ GENERATION_DIGITS_MAX: Final = 18
 SHARD_NAMES_CACHED_MAX: Final = 4_096
 """Shard names whose result is cached: the same few come with every claim."""
 NOTE_CHARACTERS_MAX: Final = 4_096
+SHARDS_MAX: Final = 65_536
+"""Shards named in one message."""
+MEMBERS_MAX: Final = 1_023
+"""Brokers of a league: as many as there are numbers for."""
 KEY_NUMBERS_MAX: Final = 16
 """Numbers in a queue key."""
 COUNT_MAX: Final = 1 << 32
@@ -293,3 +297,25 @@ def is_ends_column(column: tuple[TaskId, bytes, bytes]) -> bool:
     if not (TASK_MIN <= task <= TASK_MAX and is_column(column)):
         return False
     return len(states) <= TASKS_PER_JOB_MAX - (task & INDEX_MASK)
+
+
+def rounds(entries: tuple[tuple[str, int], ...]) -> str | None:
+    """Check shards with the number of their latest round."""
+    if len(entries) > SHARDS_MAX:
+        return "too many shards"
+    for shard, number in entries:
+        if not is_shard_name(shard) or not 0 <= number <= NUMBER_MAX:
+            return "an invalid shard or round"
+    return None
+
+
+def shard_term(shard: str, term: int, takeover_id: int) -> str | None:
+    """Check a shard, a term of it and the number of a takeover; 0: none."""
+    inside = is_shard_name(shard) and 0 <= term <= NUMBER_MAX and 0 <= takeover_id <= NUMBER_MAX
+    return None if inside else "a shard, a term or a takeover id out of range"
+
+
+def jobs(numbers: tuple[int, ...], most: int) -> str | None:
+    """Check that these are at most so many jobs."""
+    inside = len(numbers) <= most and are_within(numbers, JOB_MIN, JOB_MAX)
+    return None if inside else "too many jobs, or one out of range"

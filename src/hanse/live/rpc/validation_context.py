@@ -1,11 +1,12 @@
 """Context in which a machine's messages are validated: known members, sizes, layouts of clusters."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from hanse.core.config import BrokerConfig, RunnerConfig, WardenConfig
+from hanse.live.rpc.field_validators import NUMBER_MAX
 from hanse.model import messages as m
 from hanse.model.ids import Instant, JobId
 from hanse.model.resources import Dimensions
@@ -88,3 +89,19 @@ def runner_validation_context(config: RunnerConfig) -> ValidationContext:
 def layout_of(snapshot: m.ClusterSnapshot) -> Layout:
     """Return the layout of the cluster of a snapshot."""
     return Layout(snapshot.epoch, len(snapshot.capacity), snapshot.dimensions)
+
+
+def is_known(name: str, group: frozenset[str] | None) -> bool:
+    """True if a sender is in a group, or the group is not known."""
+    return group is None or name in group
+
+
+def echo_problem(echo: Instant, context: ValidationContext) -> str | None:
+    """Check our own instant that a peer returns: it cannot be later than now."""
+    if not 0 <= echo <= NUMBER_MAX:
+        return "an instant out of range"
+    return "an echo from the future" if context.clock is not None and echo > context.clock() else None
+
+
+Validator = Callable[[Any, ValidationContext, str], str | None]
+"""Checks a message, given its sender: returns the problem in a few words, or None."""

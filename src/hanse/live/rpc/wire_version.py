@@ -52,7 +52,6 @@ def version_problem(connection: ssl.SSLObject) -> str:
     other = "another version" if chosen == ALPN_MARKER else chosen
     return (
         f"it speaks {other} of the wire, and this member speaks {' and '.join(SUPPORTED_VERSIONS)} only. "
-        f"Install the "
-        "same release on both, or two that are compatible according to "
-        "docs/upgrades.md"
+        "Install the same release on both, or two that are compatible according to "
+        "docs/operator/upgrades.md"
     )

@@ -9,6 +9,7 @@ const char *parse_start(struct attempt *a, const struct start *start) {
     const char *at = (const char *)(start + 1);
     memset(a, 0, sizeof *a);
     a->start = start;
+    a->sandbox_report = -1;
     a->gids = (const uint32_t *)at;
     a->meta = at + (size_t)start->gids * 4;
     format_key(a->key, sizeof a->key, start->head.task, start->head.attempt);
@@ -87,6 +88,7 @@ static void conclude_attempt(struct attempt *a) {
     if (a->end.kind == NOT_ENDED) {
         a->end.kind = a->stopping ? STOPPED : EXITED;
     }
+    explain_sandbox_failure(a);
     measure_usage(a);
     bool stays = handoff >= 0 && a->end.kind != LOST;
     if (!stays || !reset_measurements()) {

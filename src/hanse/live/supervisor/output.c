@@ -42,6 +42,9 @@ bool copy_output(struct attempt *a, struct stream *stream) {
     }
     ssize_t got = read(stream->pipe, buffer, sizeof buffer);
     if (got > 0) {
+        if (a->sandbox_report >= 0 && stream == &a->stream[1]) {
+            keep_sandbox_message(buffer, (size_t)got);
+        }
         write_output(stream, buffer, got, a->start->output_max);
         return true;
     }

@@ -23,6 +23,7 @@ enum { OUT_OF_MEMORY = 1, STDOUT_CUT = 2, STDERR_CUT = 4 };
 /* Flags of a start. */
 enum { FRESH_DIRECTORY = 1, SANDBOXED = 2, NO_NEW_PRIVILEGES = 4, HAS_KEY = 8, ALONE = 16 };
 enum { DIRECTORY_MADE = 1 << 16 }; /* set by the launcher, for a fresh directory */
+enum { SANDBOX_REPORT = 3 }; /* bubblewrap's descriptor for its report, as the command of a SANDBOXED start says */
 
 /* The end of an attempt, or nothing if its sum is wrong. */
 struct end {

@@ -37,6 +37,7 @@ struct attempt {
     char key[48];
     int record;
     struct stream stream[2];
+    int sandbox_report; /* bubblewrap's, to read; -1: there is no sandbox */
     struct end end;
     pid_t child;
     bool child_over;
@@ -74,6 +75,17 @@ bool reset_measurements(void);
 
 /* Copy the present output, at most one buffer of it. False: there is none now, or the stream has ended. */
 bool copy_output(struct attempt *a, struct stream *stream);
+
+/* --- sandbox.c ------------------------------------------------------------------------------------------- */
+
+/* Make the pipe for bubblewrap's report; the end to write, or -1. */
+int open_sandbox_report(struct attempt *a);
+/* In the child: give bubblewrap that end. Nonzero: it cannot be done. */
+int pass_sandbox_report(int file);
+/* Keep the front of what a sandboxed attempt writes to standard error. */
+void keep_sandbox_message(const char *bytes, size_t count);
+/* Correct the end of an attempt whose program never began in its sandbox, and say why. */
+void explain_sandbox_failure(struct attempt *a);
 
 /* --- isolation.c ----------------------------------------------------------------------------------------- */
 

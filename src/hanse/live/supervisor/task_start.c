@@ -30,7 +30,7 @@ static void exit_with_fault(int step) {
 
 /* In the child, which shares this memory and for which its parent waits: from here to its program. Raw system
  * calls for the user: the C library's would look for other threads. */
-static void exec_program(const struct attempt *a, pid_t supervisor, int in, int out, int err) {
+static void exec_program(const struct attempt *a, pid_t supervisor, int in, int out, int err, int report) {
     const struct start *start = a->start;
     sigset_t none;
     setsid();
@@ -42,7 +42,8 @@ static void exec_program(const struct attempt *a, pid_t supervisor, int in, int 
     signal(SIGPIPE, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    if (dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0 || set_limit(RLIMIT_CORE, 0)
+    if (dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0 || (report >= 0 && pass_sandbox_report(report))
+        || set_limit(RLIMIT_CORE, 0)
         || (start->data_max && set_limit(RLIMIT_DATA, start->data_max))
         || (start->processes_max && set_limit(RLIMIT_NPROC, start->processes_max))) {
         exit_with_fault(FAULT_SETUP);
@@ -116,7 +117,9 @@ static int pipe_with(const char *secret) {
 void start_program(struct attempt *a) {
     int out[2], err[2];
     int in = a->secret ? pipe_with(a->secret) : null_file;
-    if (in < 0 || pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC)) {
+    bool sandboxed = a->start->flags & SANDBOXED;
+    int report = sandboxed ? open_sandbox_report(a) : -1;
+    if (in < 0 || pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC) || (sandboxed && report < 0)) {
         fail_attempt(a, LOST, 0, "cannot make pipes", "");
     }
     if (a->start->flags & ALONE && !has_mounted_proc) { /* once: a new one for each task costs a tenth of its start */
@@ -132,7 +135,7 @@ void start_program(struct attempt *a) {
     announce_run();
     a->child = vfork();
     if (a->child == 0) {
-        exec_program(a, self, in, out[1], err[1]);
+        exec_program(a, self, in, out[1], err[1], report);
     }
     if (a->child < 0) {
         fail_attempt(a, LOST, 0, "cannot make a process", "");
@@ -142,6 +145,7 @@ void start_program(struct attempt *a) {
     }
     close(out[1]);
     close(err[1]);
+    close_if_open(report);
     a->stream[0].pipe = out[0];
     a->stream[1].pipe = err[0];
     for (int i = 0; i < 2; i++) {

@@ -20,6 +20,7 @@ import msgspec
 from hanse import __version__
 from hanse.live.telemetry.prometheus_text import MetricFamily, by_label, counter, unlabelled
 from hanse.live.telemetry.spans import Span
+from hanse.registry.extras import install_command
 from hanse.security.identity import Identity
 
 QUEUE_SPANS_MAX: Final = 8_192
@@ -69,8 +70,11 @@ def create_exporter(identity: Identity, environment: Mapping[str, str] = os.envi
         return None
     try:
         return SpanExporter(target, identity, environment.get("OTEL_SERVICE_NAME", "hanse"))
+    except ModuleNotFoundError:
+        log.warning("no traces are exported: they need opentelemetry-proto: %s", install_command("otel"))
+        return None
     except (ImportError, ValueError, OSError) as error:
-        log.warning("no traces are exported: %s. If a module is missing, install hanse[otel]", error)
+        log.warning("no traces are exported: %s", error)
         return None
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from hanse.core.warden.warden import Warden
-from hanse.live.config.league import ClusterEntry
+from hanse.league.config import ClusterEntry
 from hanse.live.journal.journal import Journal
 from hanse.live.telemetry.member_metrics import JournalMetrics, MemberMetrics, ObservedDaemon
 from hanse.live.telemetry.prometheus_text import (

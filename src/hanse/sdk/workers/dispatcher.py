@@ -1,10 +1,9 @@
 """Dispatcher: the thread that admits an executor's workers, sends them calls and takes results.
 
 One thread uses ``selectors`` for any number of workers and owns all state. Other threads put calls and
-functions for it into an inbox, and wake it if it sleeps.
+functions into its inbox.
 """
 
-import contextlib
 import queue
 import selectors
 import socket
@@ -12,7 +11,6 @@ import ssl
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -20,8 +18,11 @@ from typing import Any, Final, TypeVar
 from hanse.sdk.errors import NoWorkersError, SdkError, WorkerLostError
 from hanse.sdk.result_delivery import ResultDelivery
 from hanse.sdk.workers.autoscaler import Autoscaler
+from hanse.sdk.workers.connection_events import ConnectionEvents
+from hanse.sdk.workers.dispatcher_inbox import DispatcherInbox
 from hanse.sdk.workers.provisioner import Provisioner, WorkerExit, WorkerJob, WorkerRefusal
 from hanse.sdk.workers.refused_connections import RefusedConnections
+from hanse.sdk.workers.worker_admission import WorkerAdmission
 from hanse.sdk.workers.worker_connection import CONNECTION_ERRORS, ConnectionSettings, WorkerConnection
 from hanse.sdk.workers.worker_pool import PooledWorker, RemoteCall, WorkerPool
 from hanse.sdk.workers.worker_protocol import (
@@ -34,13 +35,8 @@ from hanse.sdk.workers.worker_protocol import (
     ReturnedCalls,
 )
 
-UNAUTHENTICATED_MAX: Final = 256
-"""Connections without proof of their key; further ones wait until these have proved it or are closed."""
-AUTHENTICATION_SECONDS_MAX: Final = 20.0
 SHUTDOWN_SECONDS_MAX: Final = 10.0
 """Seconds that workers may take to end with their executor; then the league ends them."""
-BACKLOG: Final = 1_024
-WAKE_BYTE: Final = b"\0"
 ASK_POLL_SECONDS: Final = 1.0
 """Interval at which a thread that waits for an answer checks whether this thread has ended."""
 
@@ -48,7 +44,7 @@ Answer = TypeVar("Answer")
 
 
 class Dispatcher(threading.Thread):
-    """Dispatcher thread. Other threads may call ``submit_call`` and ``post``."""
+    """Dispatcher thread. Other threads use the methods of the first section, ``submit_call`` and ``post``."""
 
     def __init__(
         self,
@@ -63,14 +59,12 @@ class Dispatcher(threading.Thread):
         self._settings = settings
         self._provisioner = provisioner
         self._listener = listener
-        self._inbox: deque[RemoteCall | Callable[[], None]] = deque()
-        """Filled by other threads; executors limit the calls in it."""
-        self._awake = False
-        self._wake_receiver, self._wake_sender = socket.socketpair()
-        self._selector = selectors.DefaultSelector()
-        self._unauthenticated: dict[WorkerConnection, None] = {}
-        self._registered_events: dict[WorkerConnection, int] = {}
-        """Events for which each connection is registered."""
+        self._inbox = DispatcherInbox()
+        self.submit_call = self._inbox.put_call
+        """Submits a call. For any thread."""
+        self.post = self._inbox.put
+        """Has a function called in this thread. For any thread."""
+        self._events = ConnectionEvents()
         self._closing = False
         self._done = False
         self._shutdown_deadline: float | None = None
@@ -78,8 +72,6 @@ class Dispatcher(threading.Thread):
         self._unfinished_jobs: list[str] = []
         """Jobs of workers that did not end when they were released."""
         self._recheck_at: float | None = None
-        self._end_reason = ""
-        """Reason why this thread has ended."""
         self.deferred_calls = 0
         """Calls that wait for the results of others; changed through ``post`` only."""
         self._worker_waiters: list[tuple[int, threading.Event]] = []
@@ -90,41 +82,10 @@ class Dispatcher(threading.Thread):
         self.refusals = RefusedConnections()
         settings.check_admission = lambda hello: autoscaler.admit(*hello.attempt_id)
         provisioner.on_error = lambda error: self.post(partial(_raise, error))
-        listener.setblocking(False)
-        self._wake_receiver.setblocking(False)
-        self._listening = False
-        self._update_listening()
-        self._selector.register(self._wake_receiver, selectors.EVENT_READ, self._drain_wakeups)
+        self._admission = WorkerAdmission(listener, settings, self._events, self.refusals, self._add_worker)
+        self._events.watch_socket(self._inbox.wake_receiver, self._inbox.drain_wakeups)
 
     # --- for other threads
-
-    def submit_call(self, call: RemoteCall) -> None:
-        """Submit a call."""
-        self._inbox.append(call)
-        if not self._awake:
-            self._awake = True
-            with contextlib.suppress(OSError):  # it has ended meanwhile
-                self._wake_sender.send(WAKE_BYTE)
-        if self._end_reason:
-            self._fail_inbox()
-
-    def _fail_inbox(self) -> None:
-        """Fail the calls in the inbox, because this thread has ended. Runs in any thread."""
-        while True:
-            try:
-                item = self._inbox.popleft()
-            except IndexError:
-                return
-            if isinstance(item, RemoteCall) and (item.begun or item.future._set_running()):
-                item.future.set_exception(SdkError(self._end_reason))
-
-    def post(self, work: Callable[[], None]) -> None:
-        """Have a function called in this thread."""
-        self._inbox.append(work)
-        if not self._awake:
-            self._awake = True
-            with contextlib.suppress(OSError):  # it has ended and no longer reads its inbox
-                self._wake_sender.send(WAKE_BYTE)
 
     def pending_count(self) -> int:
         """Return about how many calls have not ended."""
@@ -140,8 +101,8 @@ class Dispatcher(threading.Thread):
             try:
                 return answers.get(timeout=ASK_POLL_SECONDS)
             except queue.Empty:
-                if self._end_reason:
-                    raise SdkError(self._end_reason) from None
+                if self._inbox.end_reason:
+                    raise SdkError(self._inbox.end_reason) from None
 
     def close(self, cancel: bool) -> None:
         """End after the calls have ended; ``cancel``: cancel those that have not begun."""
@@ -160,18 +121,14 @@ class Dispatcher(threading.Thread):
         self._clean_up(bug)
 
     def _run_once(self) -> None:
-        self._awake = False
-        # Other threads fill the inbox and then read `_awake`; this one clears `_awake`, then reads the inbox.
-        timeout = 0.0 if self._inbox else self._select_timeout()
-        events = self._selector.select(timeout)
-        self._awake = True
+        timeout = self._select_timeout() if self._inbox.prepare_sleep() else 0.0
+        events = self._events.select(timeout)
+        self._inbox.end_sleep()
         for key, mask in events:
             key.data(mask)
-        inbox, pool = self._inbox, self.pool
-        while inbox:
-            item = inbox.popleft()
+        for item in self._inbox.take_items():
             if isinstance(item, RemoteCall):
-                pool.add_call(item)
+                self.pool.add_call(item)
             else:
                 item()
         now = time.monotonic()
@@ -181,13 +138,14 @@ class Dispatcher(threading.Thread):
     def _select_timeout(self) -> float | None:
         """Return the seconds until there is something to do; None: until an event."""
         now = time.monotonic()
-        times = [self.autoscaler.next_action_at(self.pool, now), self._recheck_at, self._shutdown_deadline]
-        times += [connection.opened_at + AUTHENTICATION_SECONDS_MAX for connection in self._unauthenticated]
+        times = [
+            self.autoscaler.next_action_at(self.pool, now),
+            self._recheck_at,
+            self._shutdown_deadline,
+            self._admission.next_deadline(),
+        ]
         known = [moment for moment in times if moment is not None]
         return max(0.0, min(known) - now) if known else None
-
-    def _drain_wakeups(self, _: int) -> None:
-        self._wake_receiver.recv(4_096)
 
     def _send_calls(self, now: float) -> None:
         for worker, calls in self.pool.assign(now):
@@ -201,7 +159,7 @@ class Dispatcher(threading.Thread):
             except CONNECTION_ERRORS:
                 self._on_worker_lost(worker)
                 continue
-            self._update_events(connection)
+            self._events.update(connection)
         recalls, recheck_seconds = self.pool.find_recalls(now)
         self._recheck_at = None if recheck_seconds is None else now + recheck_seconds
         for worker, count in recalls:
@@ -214,53 +172,14 @@ class Dispatcher(threading.Thread):
         except CONNECTION_ERRORS:
             self._on_worker_lost(worker)
             return
-        self._update_events(connection)
+        self._events.update(connection)
 
-    # --- connections
-
-    def _accept(self, _: int) -> None:
-        try:
-            accepted, _address = self._listener.accept()
-        except OSError:
-            return
-        connection = WorkerConnection(accepted, self._settings, time.monotonic())
-        self._unauthenticated[connection] = None
-        self._registered_events[connection] = selectors.EVENT_READ
-        self._selector.register(
-            accepted, selectors.EVENT_READ, lambda mask: self._serve_unauthenticated(connection, mask)
-        )
-        self._update_listening()
-
-    def _update_listening(self) -> None:
-        """Accept connections only while not too many others are without proof."""
-        should_listen = len(self._unauthenticated) < UNAUTHENTICATED_MAX
-        if should_listen and not self._listening:
-            self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        elif self._listening and not should_listen:
-            self._selector.unregister(self._listener)
-        self._listening = should_listen
-
-    def _serve_unauthenticated(self, connection: WorkerConnection, mask: int) -> None:
-        try:
-            if mask & selectors.EVENT_WRITE:
-                connection.write()
-            if mask & selectors.EVENT_READ and connection.receive():
-                raise FrameError("a worker that sends messages before it has calls")
-        except CONNECTION_ERRORS as error:
-            if isinstance(error, (FrameError, ssl.SSLError)):
-                self.refusals.record(connection, str(error))
-            self._close_connection(connection)
-            return
-        if connection.ready:
-            self._add_worker(connection)
-        self._update_events(connection)
+    # --- workers that come and go
 
     def _add_worker(self, connection: WorkerConnection) -> None:
-        """Add a worker that has proved its key."""
+        """Add a worker that was admitted."""
         hello = connection.hello
         assert hello is not None
-        del self._unauthenticated[connection]
-        self._update_listening()
         for worker in list(self.pool.workers):
             if (worker.job, worker.index) == (hello.job, hello.index):  # the league has started it again
                 self._on_worker_lost(worker)
@@ -270,11 +189,7 @@ class Dispatcher(threading.Thread):
         self.pool.workers.append(worker)
         self.autoscaler.on_worker_connected(hello.job, hello.index)
         self._notify_waiters()
-        self._selector.modify(
-            connection.socket,
-            self._registered_events[connection],
-            lambda mask: self._serve_worker(worker, mask),
-        )
+        self._events.set_handler(connection, lambda mask: self._serve_worker(worker, mask))
 
     def add_worker_waiter(self, count: int, event: threading.Event) -> None:
         """Set an event when this many workers are connected. Runs in this thread."""
@@ -283,7 +198,7 @@ class Dispatcher(threading.Thread):
 
     def _notify_waiters(self) -> None:
         for count, event in self._worker_waiters:
-            if len(self.pool.workers) >= count or self.autoscaler.refusal or self._end_reason:
+            if len(self.pool.workers) >= count or self.autoscaler.refusal or self._inbox.end_reason:
                 event.set()
         self._worker_waiters = [(count, event) for count, event in self._worker_waiters if not event.is_set()]
 
@@ -300,29 +215,14 @@ class Dispatcher(threading.Thread):
                 self.refusals.record(connection, f"worker {worker.task}: {error}")
             self._on_worker_lost(worker)
             return
-        self._update_events(connection)
-
-    def _update_events(self, connection: WorkerConnection) -> None:
-        """Wait for a writable socket as long as output waits."""
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.has_output else 0)
-        if connection in self._registered_events and self._registered_events[connection] != events:
-            self._registered_events[connection] = events
-            self._selector.modify(connection.socket, events, self._selector.get_key(connection.socket).data)
-
-    def _close_connection(self, connection: WorkerConnection) -> None:
-        if connection in self._unauthenticated:
-            del self._unauthenticated[connection]
-            self._update_listening()
-        if self._registered_events.pop(connection, None) is not None:
-            self._selector.unregister(connection.socket)
-        connection.close()
+        self._events.update(connection)
 
     def _on_worker_lost(self, worker: PooledWorker) -> None:
         """Remove a worker that has ended, as requested or not."""
         if worker not in self.pool.workers:
             return
         failed = self.pool.on_worker_lost(worker)
-        self._close_connection(worker.connection)
+        self._events.close_connection(worker.connection)
         if failed:
             self._lost_calls[worker] = failed
             listener = self._posting_to_thread(partial(self._on_worker_exit, worker))
@@ -372,13 +272,7 @@ class Dispatcher(threading.Thread):
             )
         for worker in autoscaler.find_idle(pool, now):
             self._dismiss_worker(worker)
-        for connection in [
-            connection
-            for connection in self._unauthenticated
-            if now - connection.opened_at > AUTHENTICATION_SECONDS_MAX
-        ]:
-            self.refusals.record(connection, "no proof of a key in time")
-            self._close_connection(connection)
+        self._admission.close_late(now)
         if autoscaler.refusal and len(pool) and not pool.workers and not autoscaler.starting_count():
             self._fail_waiting_calls(autoscaler.refusal)
 
@@ -454,22 +348,17 @@ class Dispatcher(threading.Thread):
 
     def _clean_up(self, bug: BaseException | None) -> None:
         """Release everything and fail the calls that are left."""
-        self._awake = True
-        self._end_reason = "the executor has shut down" if bug is None else f"bug in the executor: {bug!r}"
+        reason = "the executor has shut down" if bug is None else f"bug in the executor: {bug!r}"
         calls = self.pool.clear()
         for worker in self.pool.workers:
             calls += worker.outstanding.values()
         for lost_calls in self._lost_calls.values():
             calls += lost_calls
-        self._inbox.extendleft(calls)
-        self._fail_inbox()
+        self._inbox.end(reason, calls)
         self._notify_waiters()
-        for connection in list(self._registered_events):
-            self._close_connection(connection)
-        self._selector.close()
+        self._events.close()
         self._listener.close()
-        self._wake_receiver.close()
-        self._wake_sender.close()
+        self._inbox.close()
         self._provisioner.cancel_jobs(list(dict.fromkeys([*self.autoscaler.missing, *self._unfinished_jobs])))
         self._provisioner.stop()
         self._delivery.load_stored_results()

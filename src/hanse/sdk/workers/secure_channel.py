@@ -9,6 +9,7 @@ the certificate. Both sides prove the key before anything else is read, let alon
 import hashlib
 import hmac
 import os
+import socket
 import ssl
 import tempfile
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,8 @@ RECORD_BYTES_MAX: Final = 16 << 10
 """Largest TLS record."""
 WORKER_ROLE: Final = b"hanse hand"
 EXECUTOR_ROLE: Final = b"hanse executor"
+KEEPALIVE_SECONDS: Final = 15
+"""Silence after which a connection is probed; three probes of five seconds follow."""
 
 
 class ExecutorCertificate:
@@ -145,3 +148,11 @@ class TlsSession:
     def take_output(self) -> bytes:
         """Return the encrypted bytes to be written to the socket."""
         return self._outgoing.read()
+
+
+def enable_keepalive(connection: socket.socket) -> None:
+    """Detect within half a minute that the other machine is gone."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", KEEPALIVE_SECONDS), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):  # not on every system
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

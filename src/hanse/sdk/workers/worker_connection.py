@@ -12,7 +12,6 @@ from hanse.sdk.function_pickling import FUNCTIONS_MAX, RemoteFunction
 from hanse.sdk.serialization import PayloadAssembler, PickledValue, is_large
 from hanse.sdk.shared_store import ExecutorStore
 from hanse.sdk.workers import secure_channel
-from hanse.sdk.workers.worker import enable_keepalive
 from hanse.sdk.workers.worker_protocol import (
     BATCH_BYTES,
     BATCH_ITEMS_MAX,
@@ -62,7 +61,7 @@ class WorkerConnection:
     def __init__(self, connection: socket.socket, settings: ConnectionSettings, opened_at: float) -> None:
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        enable_keepalive(connection)
+        secure_channel.enable_keepalive(connection)
         self.socket = connection
         self.peer = _peer_text(connection)
         """Address of the other side."""

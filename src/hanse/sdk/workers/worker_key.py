@@ -10,7 +10,7 @@ PR_SET_DUMPABLE: Final = 4
 """Option of ``prctl``."""
 NO_KEY: Final = (
     "no key on standard input. Either this cluster's Hanse is older than the executor's: update its members. "
-    "Or another task of the same user has taken it: see 'whom it trusts' in docs/sdk.md."
+    "Or another task of the same user has taken it: see 'whom it trusts' in docs/user/sdk.md."
 )
 
 

@@ -54,7 +54,6 @@ from hanse.model.events import (
     JobSubmitted,
     MessageReceived,
     TasksChanged,
-    TaskStarted,
     Tick,
 )
 from hanse.model.ids import JobId, index_of, job_of
@@ -225,7 +224,7 @@ class LeanShell:
         end = AttemptEnd(effect.task, effect.attempt, Ending.SUCCEEDED)
         heappush(self.heap, (now + self.workload.duration[task], self.number, runner, end))
         if self.reports_starts:
-            started = TaskStarted(now, effect.task, effect.attempt)
+            started = TasksChanged(now, ((effect.task, effect.attempt),), ())
             self._perform(now, runner, self.machines[runner].handle(started))
 
     def _outcome(self) -> ReplayOutcome:

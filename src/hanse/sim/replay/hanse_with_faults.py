@@ -24,9 +24,10 @@ from hanse.model.ids import SECOND, JobId, index_of, job_of
 from hanse.model.messages import Envelope
 from hanse.model.messages import Outcome as Ending
 from hanse.sim.backend import PlannedEnd, SimulatedAttempt
+from hanse.sim.disk import Durability
 from hanse.sim.league import LeagueDesign, LeagueFactories, PolicyNames, SimulatedLeague
 from hanse.sim.network import SimulatedLink, SimulatedNetwork, delay_table
-from hanse.sim.process import Durability, Process
+from hanse.sim.process import Process
 from hanse.sim.replay.fault_file import ReplayFault, read_faults
 from hanse.sim.replay.league_setup import (
     JobSpecs,

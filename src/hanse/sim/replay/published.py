@@ -197,7 +197,7 @@ def _ablations() -> list[PublishedCase]:
         settings = msgspec.structs.replace(base, delay_us=milliseconds * 1000)
         group = f"{_YAHOO}, 5000 nodes: delay {milliseconds} ms"
         found.append(PublishedCase(group, "megha-repaired", _YAHOO, settings, {"delay_mean": mean}, seeds=3))
-    quick = _settings(105, 3, 7, 0.905)  # not stated by the source: chosen by fit, see docs/validation.md
+    quick = _settings(105, 3, 7, 0.905)  # not stated: chosen by fit, see docs/results/validation.md
     for seconds, mean, p99 in ((5.0, 0.26, 5.75), (0.1, 0.03, 0.43)):
         settings = msgspec.structs.replace(quick, heartbeat_us=round(seconds * SECOND))
         group = f"EXP_90.tr.gz, 105 nodes: heartbeat {seconds:g} s"

@@ -1,4 +1,5 @@
-"""Comparison with published figures: ``python -m hanse.sim.replay.validate --out docs/validation.md``."""
+"""Comparison with published figures: ``python -m hanse.sim.replay.validate --out FILE`` writes
+docs/results/validation.md."""
 
 import os
 import sys

@@ -1,7 +1,7 @@
 """Workload traces: readers and writers of public and native formats, a generator, description and sampling.
 
 Entry points: ``open_trace`` (chunks and a report), ``read`` (chunks), ``load`` (one chunk in order of
-arrival), ``read_nodes`` (lists of nodes). docs/traces.md explains each format.
+arrival), ``read_nodes`` (lists of nodes). docs/research/traces.md explains each format.
 """
 
 from hanse.sim.traces.chunk import JobChunk, concatenate, sort_by_arrival, take

@@ -80,8 +80,8 @@ def open_trace(
     known = "\n".join(f"  {form.name:<13} {form.description}" for form in formats)
     raise TraceError(
         f"{path}: not recognised as a trace. Looked at: {_describe_head(head)}.\n"
-        f"Name the format (--format) if it is one of these, or convert it to native CSV (docs/traces.md):"
-        f"\n{known}"
+        f"Name the format (--format) if it is one of these, or convert it to native CSV "
+        f"(docs/research/traces.md):\n{known}"
     )
 
 

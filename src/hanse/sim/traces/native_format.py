@@ -1,5 +1,5 @@
 """Native trace format, as CSV and as Parquet: reads back exactly what was written. Described in
-docs/traces.md.
+docs/research/traces.md.
 
 One row is one job (or one node of a DAG). ``arrival_us`` and ``duration_us`` are required; every other
 column may be absent. ``duration_us`` holds one number per task, or a single one for all ``tasks``. ``needs``

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from hanse.registry.extras import EXTRAS, install_command
 from hanse.sim.traces.read_report import ReadReport, TraceError
 
 BATCH_ROWS: Final = 512
@@ -18,7 +19,7 @@ def import_arrow(module: str = "pyarrow") -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise TraceError(
-            "Parquet files need pyarrow: pip install 'hanse[report]', or convert the file to CSV"
+            f"Parquet files need pyarrow: {install_command(EXTRAS['pyarrow'])}, or convert the file to CSV"
         ) from error
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from hanse.league.config import UserRange
 from hanse.live.backends.interface import Stream
 from hanse.live.backends.process.backend import ProcessBackend
 from hanse.live.backends.process.factory import private_directories
-from hanse.live.backends.process.sandbox import namespace_problem
-from hanse.live.backends.process.task_users import UserRange
+from hanse.live.backends.process.sandbox import SandboxMode, namespace_problem
 from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import TaskId, job_id, task_id
 from hanse.model.messages import Outcome
@@ -78,6 +78,21 @@ def test_in_the_sandbox_a_task_of_the_same_job_gains_nothing(place: Path) -> Non
         assert done == set()
 
     with_desk(lambda: ProcessBackend(place, "north", NODES, user=UserRange(), sandbox="bwrap"), story)
+
+
+@pytest.mark.skipif(namespace_problem() is not None, reason=str(namespace_problem()))
+@pytest.mark.parametrize("mode", ["namespace", "bwrap"])
+@pytest.mark.parametrize("variable", ["LD_PRELOAD", "LD_AUDIT"])
+def test_bubblewrap_runs_no_code_of_a_task(place: Path, mode: SandboxMode, variable: str) -> None:
+    """It starts outside of the sandbox that it makes: there the loader must not obey the task's variables."""
+
+    async def story(desk: Desk) -> None:
+        await desk.run(launch(run("sh", "-c", f"echo ${variable}", env=((variable, "/missing.so"),))))
+        assert await read(desk.backend) == b"/missing.so\n"
+        complaints = await read(desk.backend, stream=Stream.STDERR)
+        assert complaints.count(b"object '/missing.so'") == 1  # the shell's; echo is no program of its own
+
+    with_desk(lambda: ProcessBackend(place, "north", NODES, user="nobody", sandbox=mode), story)
 
 
 @pytest.mark.skipif(namespace_problem() is not None, reason=str(namespace_problem()))

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from hanse.core.config import NodeConfig
+from hanse.league.config import UserRange
 from hanse.live.backends.process.backend import ProcessBackend
 from hanse.live.backends.process.sandbox import namespace_problem
-from hanse.live.backends.process.task_users import UserRange
-from tests.live.backends.conformance import NODES, BackendConformance
+from tests.live.backends.conformance import BackendConformance
 from tests.live.backends.desk import Desk, read_until
-from tests.live.backends.places import STUBBORN, shell
+from tests.live.backends.places import NODES, STUBBORN, shell
 
 
 class TestProcessConformance(BackendConformance):

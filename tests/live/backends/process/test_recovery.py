@@ -313,14 +313,14 @@ def test_a_launcher_killed_amid_starts_starts_none_twice(place: Path) -> None:
 def test_no_launcher_at_all_loses_what_never_started(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program is gone, as after a careless upgrade: what was asked ends with a reason."""
     from hanse.live import supervisor
-    from hanse.live.backends.process import backend
+    from hanse.live.backends.process import launcher_recovery
 
     async def story(desk: Desk) -> None:
         assert isinstance(desk.backend, ProcessBackend)
         desk.start(launch(SLEEP, 0))
         await desk.start_of(0)
         monkeypatch.setattr(supervisor, "PROGRAM", place / "nowhere")
-        monkeypatch.setattr(backend, "RETRY_SECONDS", (0.0, 0.01))
+        monkeypatch.setattr(launcher_recovery, "RETRY_SECONDS", (0.0, 0.01))
         os.kill(desk.backend.launcher_pid, signal.SIGKILL)
         wait_gone(desk.backend.launcher_pid)
         end = await desk.run(launch(run("true"), 1))

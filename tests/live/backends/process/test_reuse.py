@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import random
-import shutil
 import signal
 from pathlib import Path
 
@@ -20,10 +19,10 @@ from tests.live.backends.places import (
     STUBBORN,
     groups_in,
     groups_of,
+    plain_backend,
     processes_of,
     run,
     shell,
-    wait_all_gone,
     wait_gone,
     wait_let_go,
 )
@@ -40,10 +39,6 @@ FILL_20M = run("dd", "if=/dev/zero", "of=/dev/null", "bs=20M", "count=1")
 SPIN = shell("i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done")
 MORE_THAN_DESKS = 160
 """Attempts at once of which some have a supervisor that cannot be used again."""
-
-
-def plain(place: Path) -> ProcessBackend:
-    return ProcessBackend(place, "north", NODES)
 
 
 def slots(place: Path) -> list[str]:
@@ -74,7 +69,7 @@ def test_equal_limits_keep_their_groups(place: Path) -> None:
         assert slots(place) == before
         assert [path.stat().st_ino for base in groups_of(place) for path in groups_in(base)] == inodes
 
-    with_desk(lambda: plain(place), story)
+    with_desk(lambda: plain_backend(place), story)
 
 
 @GROUPS_ONLY
@@ -93,7 +88,7 @@ def test_what_an_attempt_used_is_not_counted_again(place: Path) -> None:
         assert modest.memory < 8 << 20
         assert len({supervisor_of(place, index) for index in range(4)}) == 1
 
-    with_desk(lambda: plain(place), story)
+    with_desk(lambda: plain_backend(place), story)
 
 
 def test_without_groups_the_usage_is_the_attempts_own_too(place: Path) -> None:
@@ -119,7 +114,7 @@ def test_each_attempt_has_its_own_limits(place: Path) -> None:
         for index, size in enumerate((SMALL, LARGE), 10):
             assert (await desk.run(launch(run("true"), index, size=size))).note == ""
 
-    with_desk(lambda: plain(place), story)
+    with_desk(lambda: plain_backend(place), story)
 
 
 @GROUPS_ONLY
@@ -130,7 +125,7 @@ def test_being_out_of_memory_is_said_once(place: Path) -> None:
         ):
             assert (await desk.run(launch(payload, index, size=SMALL))).note == note
 
-    with_desk(lambda: plain(place), story)
+    with_desk(lambda: plain_backend(place), story)
 
 
 def test_nothing_of_the_surroundings_is_inherited(place: Path) -> None:
@@ -144,7 +139,7 @@ def test_nothing_of_the_surroundings_is_inherited(place: Path) -> None:
         assert said[-2] != "17"
         assert said[-1] == "0"
 
-    with_desk(lambda: plain(place), story)
+    with_desk(lambda: plain_backend(place), story)
 
 
 def test_a_stop_that_comes_too_late_does_not_hit_the_next_attempt(place: Path) -> None:
@@ -156,7 +151,7 @@ def test_a_stop_that_comes_too_late_does_not_hit_the_next_attempt(place: Path) -
         assert supervisor_of(place, 1) == pid
         assert (end.outcome, end.exit_code) == (Outcome.FAILED, 3)
 
-    with_desk(lambda: plain(place), story)
+    with_desk(lambda: plain_backend(place), story)
 
 
 def test_the_second_attempt_can_be_stopped_and_guarded(place: Path) -> None:
@@ -174,7 +169,7 @@ def test_the_second_attempt_can_be_stopped_and_guarded(place: Path) -> None:
         desk.guard(1)
         assert (await desk.end_of(3)).outcome is Outcome.LOST
 
-    with_desk(lambda: plain(place), story)
+    with_desk(lambda: plain_backend(place), story)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -187,7 +182,7 @@ def test_one_that_dies_while_it_waits_is_replaced(place: Path, number: int) -> N
         assert supervisor_of(place, 1) != supervisor_of(place, 0)
         assert len(set(slots(place))) <= 1
 
-    with_desk(lambda: plain(place), story)
+    with_desk(lambda: plain_backend(place), story)
 
 
 def test_one_that_waits_goes_with_its_launcher(place: Path) -> None:
@@ -199,7 +194,7 @@ def test_one_that_waits_goes_with_its_launcher(place: Path) -> None:
         assert slots(place) == []
         assert (await desk.run(launch(run("true"), 1))).outcome is Outcome.SUCCEEDED
 
-    with_desk(lambda: plain(place), story)
+    with_desk(lambda: plain_backend(place), story)
 
 
 def test_one_that_waits_goes_also_while_a_younger_one_is_busy(place: Path) -> None:
@@ -217,7 +212,7 @@ def test_one_that_waits_goes_also_while_a_younger_one_is_busy(place: Path) -> No
         desk.stop(1, grace=0)
         assert (await desk.end_of(1)).outcome is Outcome.CANCELLED
 
-    with_desk(lambda: plain(place), story)
+    with_desk(lambda: plain_backend(place), story)
 
 
 def test_groups_of_one_that_was_killed_with_its_launcher_are_swept(place: Path) -> None:
@@ -233,7 +228,7 @@ def test_groups_of_one_that_was_killed_with_its_launcher_are_swept(place: Path) 
         assert (await desk.run(launch(run("true"), 1))).outcome is Outcome.SUCCEEDED
         assert old.isdisjoint(slots(place))
 
-    with_desk(lambda: plain(place), story)
+    with_desk(lambda: plain_backend(place), story)
 
 
 def test_a_supervisor_that_outlived_its_launcher_goes_after_its_attempt(place: Path) -> None:
@@ -250,7 +245,7 @@ def test_a_supervisor_that_outlived_its_launcher_goes_after_its_attempt(place: P
         wait_gone(old)
         assert (await desk.run(launch(run("true"), 2))).outcome is Outcome.SUCCEEDED
 
-    with_desk(lambda: plain(place), story)
+    with_desk(lambda: plain_backend(place), story)
 
 
 def test_a_long_request_gets_a_supervisor_of_its_own(place: Path) -> None:
@@ -262,126 +257,7 @@ def test_a_long_request_gets_a_supervisor_of_its_own(place: Path) -> None:
         await desk.run(launch(run("echo", "y"), 2))
         assert await read(desk.backend, 2) == b"y\n"
 
-    with_desk(lambda: plain(place), story)
-
-
-# --- records and directories --------------------------------------------------------------------------------
-
-
-async def forgotten(desk: Desk, index: int, script: str) -> None:
-    """Run and forget an attempt."""
-    await desk.run(launch(shell(script), index))
-    desk.forget(index)
-
-
-async def three_at_once(desk: Desk) -> None:
-    """So many attempts, ended and not forgotten."""
-    for index in range(3):
-        desk.start(launch(run("true"), index))
-    for index in range(3):
-        await desk.end_of(index)
-
-
-def kept(place: Path, names: str) -> list[Path]:
-    """Records and directories of these names."""
-    return [path for folder in ("records", "work") for path in (place / folder).glob(names)]
-
-
-@pytest.mark.parametrize(
-    "left",
-    ["", "touch .hidden", "mkdir -p deep/er", "chmod 0 .", "chmod 777 ."],
-)
-def test_a_directory_is_as_good_as_new(place: Path, left: str) -> None:
-    async def story(desk: Desk) -> None:
-        for index in range(4):
-            await forgotten(desk, index, left)
-        await desk.run(launch(shell("ls -A; stat -c %a .; basename $PWD"), 9))
-        assert (await read(desk.backend, 9)).decode().split() == ["700", f"{task(9)}.1"]
-
-    with_desk(lambda: plain(place), story)
-
-
-def test_a_directory_with_attributes_is_not_used_again(place: Path) -> None:
-    """They may say who may read what is made in it."""
-    try:
-        os.setxattr(place, "user.mark", b"x")
-    except OSError as error:
-        pytest.skip(f"no extended attributes here: {error}")
-
-    async def story(desk: Desk) -> None:
-        await three_at_once(desk)
-        for index in range(3):
-            os.setxattr(place / "work" / f"{task(index)}.1", "user.mark", b"x")
-            desk.forget(index)
-        await desk.run(launch(run("true"), 3))
-        assert os.listxattr(place / "work" / f"{task(3)}.1") == []
-
-    with_desk(lambda: plain(place), story)
-
-
-def test_records_and_directories_are_used_again_and_go_with_the_launcher(place: Path) -> None:
-    async def story(desk: Desk) -> None:
-        await three_at_once(desk)
-        before = {path.stat().st_ino for path in kept(place, "*.1")}
-        for index in range(3):
-            desk.forget(index)
-        await desk.run(launch(run("true"), 3))
-        assert {path.stat().st_ino for path in kept(place, "*.1")} < before
-        assert len(kept(place, "spare.*")) == 4
-
-    with_desk(lambda: plain(place), story)
-    wait_all_gone(place)
-    assert kept(place, "spare.*") == []
-
-
-def test_spares_that_a_killed_launcher_left_are_removed(place: Path) -> None:
-    async def story(desk: Desk) -> None:
-        assert isinstance(desk.backend, ProcessBackend)
-        await three_at_once(desk)
-        for index in range(3):
-            desk.forget(index)
-        await desk.run(launch(run("true"), 3))
-        old = kept(place, "spare.*")
-        os.kill(desk.backend.launcher_pid, signal.SIGKILL)
-        await desk.run(launch(run("true"), 4))
-        assert old != []
-        assert not any(path.exists() for path in old)
-
-    with_desk(lambda: plain(place), story)
-
-
-def test_a_record_with_what_another_attempt_left_in_it_is_a_lost_attempt(place: Path) -> None:
-    """As a crash of the machine may leave it: the name is on disk, what was written into it is not."""
-
-    async def before(desk: Desk) -> None:
-        await desk.run(launch(run("true"), 0))
-
-    async def after(desk: Desk) -> None:
-        assert {end.task: end.outcome for end in desk.found.ended} == {
-            task(0): Outcome.SUCCEEDED,
-            task(1): Outcome.LOST,
-        }
-
-    with_desk(lambda: plain(place), before)
-    wait_all_gone(place)
-    shutil.copy(place / "records" / f"{task(0)}.1", place / "records" / f"{task(1)}.1")
-    with_desk(lambda: plain(place), after)
-
-
-def test_that_an_attempt_wrote_nothing_is_known_after_a_restart(place: Path) -> None:
-    async def before(desk: Desk) -> None:
-        await forgotten(desk, 0, "")
-        await forgotten(desk, 1, "echo x")
-
-    async def after(desk: Desk) -> None:
-        assert await read(desk.backend, 0) == b""
-        assert await read(desk.backend, 1) == b"x\n"
-        with pytest.raises(FileNotFoundError):
-            await read(desk.backend, 2)
-
-    with_desk(lambda: plain(place), before)
-    wait_all_gone(place)
-    with_desk(lambda: plain(place), after)
+    with_desk(lambda: plain_backend(place), story)
 
 
 # --- nothing leaks ------------------------------------------------------------------------------------------
@@ -400,7 +276,7 @@ def test_nothing_leaks_with_use(place: Path) -> None:
         assert supervisor_of(place, 39) == pids[0]
         assert [len(os.listdir(f"/proc/{pid}/fd")) for pid in pids] == open_files  # noqa: PTH208  as above
 
-    with_desk(lambda: plain(place), story)
+    with_desk(lambda: plain_backend(place), story)
 
 
 def test_more_at_once_than_can_be_used_again(place: Path) -> None:
@@ -414,7 +290,7 @@ def test_more_at_once_than_can_be_used_again(place: Path) -> None:
             assert (await desk.end_of(index)).outcome is Outcome.CANCELLED
         assert (await desk.run(launch(run("true"), MORE_THAN_DESKS))).outcome is Outcome.SUCCEEDED
 
-    with_desk(lambda: plain(place), story)
+    with_desk(lambda: plain_backend(place), story)
 
 
 # --- whoever is killed --------------------------------------------------------------------------------------
@@ -458,4 +334,4 @@ def test_kills_at_any_moment_run_nothing_twice(place: Path) -> None:
         assert outcomes.keys() <= {Outcome.SUCCEEDED, Outcome.LOST}
         assert outcomes[Outcome.SUCCEEDED] > STRUCK // 2
 
-    with_desk(lambda: plain(place), story)
+    with_desk(lambda: plain_backend(place), story)

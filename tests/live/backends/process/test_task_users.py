@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from hanse.league.config import UID_MAX, UserRange
 from hanse.live.backends.process.task_users import (
     BLOCKS_PER_RANGE,
-    UID_MAX,
     JobUserPool,
-    UserRange,
     UsersMissingError,
     check_unused,
     choose_user,

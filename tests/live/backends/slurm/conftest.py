@@ -23,3 +23,9 @@ def place(slurm: Slurm) -> Iterator[Path]:
     """A directory for tasks on that cluster."""
     with place_on(slurm) as directory:
         yield directory
+
+
+@pytest.fixture
+def drained(slurm: Slurm, place: Path) -> None:
+    """No node starts anything until it is resumed."""
+    slurm.drain()

@@ -11,15 +11,21 @@ import msgspec
 
 from hanse.core.config import NodeConfig
 from hanse.live.backends.slurm.backend import SlurmBackend
+from hanse.live.backends.slurm.capacity import NODE_ATTRIBUTE
+from hanse.live.backends.slurm.driver import SlurmJob
 from hanse.live.backends.slurm.factory import make_slurm_backend
 from hanse.live.backends.slurm.settings import SlurmSettings
+from hanse.model.resources import Resources
 from tests.live.backends.desk import WAIT_SECONDS_MAX
 from tests.live.backends.places import shell
-from tests.live.backends.slurm.fixture import Slurm
+from tests.live.backends.slurm.fixture import NODE_CPUS, NODE_MEMORY_MIB, Slurm
 
 CLUSTER = "north"
 POLL = 200_000
 """Microseconds between looks at Slurm: tests are in a hurry."""
+
+ALL = Resources(NODE_CPUS * 1_000, NODE_MEMORY_MIB << 20)
+"""All of a node."""
 
 
 @contextmanager
@@ -96,3 +102,26 @@ class Log:
     async def begun(self, index: int = 0) -> None:
         """Wait until a task has begun."""
         await until(lambda: self.said("begin", index) > 0, f"task {index} begins")
+
+
+def nodes_of(slurm: Slurm) -> tuple[NodeConfig, ...]:
+    """The cluster's nodes, as plain as they come."""
+    return tuple(NodeConfig(ALL, ((NODE_ATTRIBUTE, name),)) for name in slurm.nodes)
+
+
+async def listed(slurm: Slurm, count: int = 1) -> None:
+    await until(lambda: len(our_names(slurm)) >= count, f"Slurm has {count} jobs")
+
+
+def our_jobs(slurm: Slurm) -> list[str]:
+    """The numbers of the jobs of one task that are not over, the first one first. A controller that answers a
+    submission too late has it repeated: then there are two, of which one runs."""
+    lines = [line.split() for line in slurm.run("squeue", "-h", "-o", "%i %j").splitlines()]
+    numbers = [number for number, name in lines if name.startswith("hanse:")]
+    assert len({name for _, name in lines if name.startswith("hanse:")}) == 1, lines
+    return sorted(numbers, key=int)
+
+
+def job_of_one_task(state: str, reason: str = "") -> SlurmJob:
+    """A job as Slurm lists it."""
+    return SlurmJob(1, -1, 1, "hanse:north:00:1-7.0#1", state, "", reason=reason)

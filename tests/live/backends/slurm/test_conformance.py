@@ -6,9 +6,9 @@ import pytest
 
 from hanse.core.config import NodeConfig
 from hanse.live.backends.slurm.backend import SlurmBackend
-from tests.live.backends.conformance import NODES, BackendConformance
+from tests.live.backends.conformance import BackendConformance
 from tests.live.backends.desk import Desk, read_until
-from tests.live.backends.places import STUBBORN, shell
+from tests.live.backends.places import NODES, STUBBORN, shell
 from tests.live.backends.slurm.fixture import Slurm
 from tests.live.backends.slurm.places import backend_on
 

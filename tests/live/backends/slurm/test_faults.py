@@ -1,4 +1,4 @@
-"""What goes wrong with a real Slurm: its controller forgets, its nodes vanish, its operators interfere."""
+"""What goes wrong with a real Slurm: its controller forgets, its nodes vanish, daemons are not there."""
 
 import errno
 import shutil
@@ -6,44 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from hanse.core.config import NodeConfig
 from hanse.live.backends.process.launch_requests import find_task_user
 from hanse.live.backends.slurm.backend import SlurmBackend
-from hanse.live.backends.slurm.capacity import NODE_ATTRIBUTE
 from hanse.live.backends.slurm.shared_directory import SharedDirectory
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
 from tests.live.backends.desk import HOUR, SECOND, Desk, launch, now, task, with_desk
-from tests.live.backends.places import STUBBORN, shell
-from tests.live.backends.slurm.fixture import NODE_CPUS, NODE_MEMORY_MIB, Slurm
-from tests.live.backends.slurm.places import Log, backend_on, our_names, until
-
-ALL = Resources(NODE_CPUS * 1_000, NODE_MEMORY_MIB << 20)
-
-
-def nodes_of(slurm: Slurm) -> tuple[NodeConfig, ...]:
-    """The cluster's nodes, as plain as they come."""
-    return tuple(NodeConfig(ALL, ((NODE_ATTRIBUTE, name),)) for name in slurm.nodes)
-
-
-@pytest.fixture
-def drained(slurm: Slurm, place: Path) -> None:
-    """No node starts anything until it is resumed."""
-    slurm.drain()
-
-
-async def listed(slurm: Slurm, count: int = 1) -> None:
-    await until(lambda: len(our_names(slurm)) >= count, f"Slurm has {count} jobs")
-
-
-def our_jobs(slurm: Slurm) -> list[str]:
-    """The numbers of the jobs of one task that are not over, the first one first. A controller that answers a
-    submission too late has it repeated: then there are two, of which one runs."""
-    lines = [line.split() for line in slurm.run("squeue", "-h", "-o", "%i %j").splitlines()]
-    numbers = [number for number, name in lines if name.startswith("hanse:")]
-    assert len({name for _, name in lines if name.startswith("hanse:")}) == 1, lines
-    return sorted(numbers, key=int)
-
+from tests.live.backends.slurm.fixture import Slurm
+from tests.live.backends.slurm.places import (
+    ALL,
+    Log,
+    backend_on,
+    listed,
+    nodes_of,
+    our_jobs,
+    our_names,
+    until,
+)
 
 # --- the shared directory -----------------------------------------------------------------------------------
 
@@ -67,7 +46,8 @@ def test_orders_for_which_there_is_no_room_were_never_given(
         end = await desk.run(launch(log.task()))
         assert end.outcome is outcome
         assert "the shared directory cannot be used" in end.note
-        assert our_names(slurm) == []
+        own = [name for name in our_names(slurm) if name.endswith(":1-7.0#1")]
+        assert own == []  # jobs of other tests may still be listed
         monkeypatch.setattr(SharedDirectory, "write_orders", order)
         assert (await desk.run(launch(log.task(), 1))).outcome is Outcome.SUCCEEDED
         assert log.said("begin", 0) == 0
@@ -267,86 +247,6 @@ def test_a_drained_node_is_withheld_and_what_runs_there_goes_on(
         assert list(desk.room) == [0]
 
     with_desk(lambda: backend_on(slurm, place, nodes_of(slurm), driver), story)
-
-
-# --- operators ----------------------------------------------------------------------------------------------
-
-
-def test_a_running_job_that_somebody_cancels_has_failed(slurm: Slurm, place: Path) -> None:
-    async def story(desk: Desk) -> None:
-        desk.start(launch(shell("exec sleep 3600")))
-        await desk.start_of()
-        slurm.run("scancel", *our_jobs(slurm))
-        end = await desk.end_of()
-        assert (end.outcome, end.exit_code, end.note) == (
-            Outcome.FAILED,
-            -15,
-            "cancelled in Slurm by somebody else",
-        )
-
-    with_desk(lambda: backend_on(slurm, place, nodes_of(slurm)), story)
-
-
-@pytest.mark.parametrize(
-    ("reason", "outcome"), [("Duplicate jobid", Outcome.LOST), ("fans are loud", Outcome.FAILED)]
-)
-def test_what_is_cancelled_while_slurm_forgets_its_launches_is_lost(
-    slurm: Slurm, place: Path, reason: str, outcome: Outcome
-) -> None:
-    """It drains a node with that reason, and cancels more than runs there."""
-
-    async def story(desk: Desk) -> None:
-        desk.start(launch(shell("exec sleep 3600")))
-        await desk.start_of()
-        slurm.run("scontrol", "update", f"nodename={slurm.nodes[2]}", "state=drain", f"reason={reason}")
-        await until(lambda: desk.room.get(2) == ALL, "that is seen")
-        slurm.run("scancel", *our_jobs(slurm))
-        assert (await desk.end_of()).outcome is outcome
-
-    try:
-        with_desk(lambda: backend_on(slurm, place, nodes_of(slurm)), story)
-    finally:
-        slurm.resume()
-
-
-@pytest.mark.usefixtures("drained")
-def test_a_waiting_job_that_somebody_cancels_is_given_back_and_never_runs(slurm: Slurm, place: Path) -> None:
-    log = Log(place)
-
-    async def story(desk: Desk) -> None:
-        desk.start(launch(log.task()))
-        await listed(slurm)
-        slurm.run("scancel", *our_jobs(slurm))
-        end = await desk.end_of()
-        assert (end.outcome, end.note) == (Outcome.LOST, "cancelled in Slurm before it began")
-        assert desk.starts == set()
-
-    with_desk(lambda: backend_on(slurm, place, nodes_of(slurm)), story)
-    assert log.said("begin") == 0
-
-
-def test_a_stubborn_job_that_somebody_cancels_is_killed_and_has_failed(slurm: Slurm, place: Path) -> None:
-    """Slurm kills its script too, which cannot tell anything then."""
-
-    async def story(desk: Desk) -> None:
-        desk.guard(now() + HOUR)
-        desk.start(launch(STUBBORN))
-        await desk.start_of()
-        slurm.run("scancel", *our_jobs(slurm))
-        end = await desk.end_of()
-        assert (end.outcome, end.note) == (Outcome.FAILED, "cancelled in Slurm by somebody else")
-
-    with_desk(lambda: backend_on(slurm, place, nodes_of(slurm)), story)
-
-
-@pytest.mark.parametrize("driver", ["cli", "rest"])
-def test_what_slurm_refuses_is_lost_with_its_words(slurm: Slurm, place: Path, driver: str) -> None:
-    async def story(desk: Desk) -> None:
-        end = await desk.run(launch(shell("exit 0")))
-        assert end.outcome is Outcome.LOST
-        assert "artition" in end.note
-
-    with_desk(lambda: backend_on(slurm, place, nodes_of(slurm), driver, partition="nowhere"), story)
 
 
 # --- daemons ------------------------------------------------------------------------------------------------

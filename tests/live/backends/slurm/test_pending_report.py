@@ -17,8 +17,7 @@ from hanse.model.messages import Outcome
 from hanse.model.resources import Resources
 from tests.live.backends.desk import HOUR, SECOND, Desk, launch, now, task, with_desk
 from tests.live.backends.slurm.fixture import NODE_CPUS, NODE_MEMORY_MIB, Slurm
-from tests.live.backends.slurm.places import Log, backend_on, our_names, until
-from tests.live.backends.slurm.test_stalled_starts import nodes_of
+from tests.live.backends.slurm.places import Log, backend_on, nodes_of, our_names, until
 
 DRIVERS = pytest.mark.parametrize("driver", ["cli", "rest"])
 WHOLE = Resources(NODE_CPUS * 1_000, NODE_MEMORY_MIB << 20)

@@ -17,10 +17,12 @@ from typing import Any
 from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.failover.end_log import EndLog
 from hanse.core.broker.failover.standby import StandbyShards
+from hanse.core.broker.job_dependencies import EndedJob
 from hanse.core.broker.job_lifecycle import JobLifecycle
 from hanse.core.broker.job_table import JobRecord
 from hanse.model.effects import RequestRejected
 from hanse.model.ids import JobId, job_text
+from hanse.model.messages import Outcome
 from hanse.model.messages.duplicate_check import DuplicateQuery, DuplicateReply
 
 
@@ -93,11 +95,20 @@ class DuplicateSubmissions:
             return
         self.context.mark("broker.dropped_duplicate")
         del self.state.doubtful[message.job]
-        self.lifecycle.forget_duplicate(record, JobId(message.known_job))
+        self._drop(record, JobId(message.known_job))
         self._end_log.forget_replica(record)
         if record.client:
             reason = f"client_id: the league has this job already, as {job_text(JobId(message.known_job))}"
             self.context.effects.append(RequestRejected(record.client, record.request, reason))
+
+    def _drop(self, record: JobRecord, known_job: JobId) -> None:
+        """Drop a job that was never acknowledged. Later submissions with its client id get the number of the
+        other one, as long as ended jobs are remembered."""
+        self.context.history.drop_job(record.id)
+        self.lifecycle.release_job(record)
+        ended = EndedJob(Outcome.CANCELLED, record.spec.client_id, is_published=True)
+        self.lifecycle.remember(record.id, ended)
+        self.lifecycle.clients[record.spec.client_id] = known_job
 
     def on_duplicate_query(self, peer: str, message: DuplicateQuery) -> None:
         """Reply with the number of the job that has this client id here, if it is another one. Of two

@@ -14,6 +14,7 @@ from hanse.core.broker.failover.abandoned_takeover import is_orphaned
 from hanse.core.broker.failover.replication import ShardReplication
 from hanse.core.broker.job_lifecycle import JobLifecycle
 from hanse.core.broker.job_table import CLAIMED, RUNNING, JobRecord
+from hanse.core.broker.loss_policy import lost_end
 from hanse.core.messaging.message_splitting import ENTRIES_MAX
 from hanse.model.effects import JobAccepted
 from hanse.model.ids import JobId
@@ -87,9 +88,12 @@ class OrphanedJobs:
         del self.state.orphaned[record.id]
         self.state.record_transfer((record.id,), owner, self.context.config.ended_max)
         self.lifecycle.release_job(record)
+        self.context.history.transfer_jobs(record.shard, owner, (record.id,))
         self.lifecycle.dependencies.ask_new_owner({record.id: True})
 
     def _answer_submitter(self, record: JobRecord) -> None:
+        if not record.admitted and not record.cancelled:
+            self.context.history.add_job(record)
         if not record.admitted and record.client:
             self.context.effects.append(JobAccepted(record.client, record.request, record.id))
         record.admitted = True
@@ -110,7 +114,8 @@ class OrphanedJobs:
         self.lifecycle.cancel(record, reason)
         for index, state in enumerate(record.state):
             if CLAIMED <= state <= RUNNING:
-                self.lifecycle.on_attempt_lost(record, index, reason)
+                end = lost_end(record, index, record.attempt[index], reason)
+                self.lifecycle.on_attempt_lost(record, index, reason, end)
 
     def _drop(self, shard: ShardId) -> None:
         """Forget a shard that another broker owns."""

@@ -114,6 +114,10 @@ class OwnedShard(
         )
         return sum(map(len, waits))
 
+    def is_republishing(self) -> bool:
+        """True if something waits to be published before ``publishing``."""
+        return bool(self.republishing or self.republishing_columns)
+
     def next_republishing(self) -> int:
         """Return the message that must be safe before more of ``republishing`` is published; NEVER: none."""
         runs = self.republishing[0][0] if self.republishing else NEVER
@@ -280,7 +284,7 @@ class OwnedShards:
         """Note that a peer has confirmed more messages, if anything of a shard waits for a confirmation."""
         for owned in self.state.owned.values():
             waits = owned.publishing or owned.admitting or owned.pending_acks or owned.copy_complete_message
-            if waits or owned.next_republishing() < NEVER:
+            if waits or owned.is_republishing():
                 self.needs_release = True
                 return
 

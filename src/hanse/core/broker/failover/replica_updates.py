@@ -92,6 +92,9 @@ def replica_messages(
 ) -> Iterator[ReplicateJobs | ReplicaUpdate]:
     """Yield, in order, the messages that make a peer the standby of these jobs. ``cuts``: ends of jobs that
     have been cut already."""
+    if len(jobs) == 1 and not _count_ended(jobs[0]):  # a new job: hot
+        yield ReplicateJobs(shard, term, (make_replica(jobs[0], now),), False)
+        return
     parts = [jobs] if len(jobs) == 1 else list(split_by_bytes(jobs, _weight, REPLICATE_JOBS_MAX))
     for number, part in enumerate(parts, 1):
         yield ReplicateJobs(
@@ -134,11 +137,13 @@ def replica_update_messages(
 def make_replica(record: JobRecord, now: int) -> Replica:
     """Build the copy of a job for its standby, with its ends if they are few."""
     age, ended = now - record.accepted_at, _count_ended(record)
+    if not ended:  # most jobs, when they are accepted
+        return Replica(record.id, record.spec, age, (), record.cancelled)
     if ended > INLINE_MAX:
         return Replica(record.id, record.spec, age, (), record.cancelled, ended)
     done = tuple(
         (index + at, state, attempt)
-        for index, state, attempt, count in (ends_of(record) if ended else ())
+        for index, state, attempt, count in ends_of(record)
         for at in range(count)
     )
     return Replica(record.id, record.spec, age, done, record.cancelled)

@@ -242,19 +242,11 @@ class ShardReplication:
             ):
                 owned.copy_complete_message = 0
                 self.register_standby(shard)
-            next_message = owned.next_republishing()
-            if not (owned.publishing or owned.admitting or owned.pending_acks or next_message < NEVER):
+            if not (owned.publishing or owned.admitting or owned.pending_acks or owned.is_republishing()):
                 continue
             safe = self._find_safe_message(owned)
-            if next_message <= safe and next_message < NEVER:
-                self._budget -= owned.take_republishing(safe, self._budget, self.context.effects)
-                next_message = owned.next_republishing()
-            if next_message > safe or next_message == NEVER:
-                self._publish(owned, safe)
-            if (next_message <= safe and next_message < NEVER) or (
-                owned.publishing and 0 <= owned.publishing[0][0] <= safe
-            ):
-                self.state.progress_at = self.context.now
+            if owned.publishing or owned.is_republishing():
+                self._publish_safe(owned, safe)
             while owned.admitting and owned.admitting[0][0] <= safe:
                 _, job = owned.admitting.pop(0)
                 record = self.context.jobs.get(job)
@@ -279,8 +271,21 @@ class ShardReplication:
         for cluster, entries in settled.items():
             self.context.end_acks.add(self.context.now, cluster, entries)
 
+    def _publish_safe(self, owned: OwnedShard, safe: int) -> None:
+        """Publish what would survive this broker, within the budget of this event: first what is published
+        again."""
+        next_message = owned.next_republishing()
+        if next_message <= safe and next_message < NEVER:
+            self._budget -= owned.take_republishing(safe, self._budget, self.context.effects)
+            next_message = owned.next_republishing()
+        is_ready = next_message <= safe and next_message < NEVER
+        if not is_ready:
+            self._publish(owned, safe)
+        if is_ready or (owned.publishing and 0 <= owned.publishing[0][0] <= safe):
+            self.state.progress_at = self.context.now
+
     def _publish(self, owned: OwnedShard, safe: int) -> None:
-        """Publish what would survive this broker; before that a standby could still decide otherwise."""
+        """Publish ends in their order; before they are safe a standby could still decide otherwise."""
         count = 0
         effects = self.context.effects
         for number, subject, attempt, state in owned.publishing:
@@ -298,6 +303,8 @@ class ShardReplication:
     def admit_job(self, record: JobRecord) -> None:
         """Acknowledge a job that is safe, and let it run."""
         record.admitted = True
+        if not record.cancelled:  # else it is known since then
+            self.context.history.add_job(record)
         if record.client:
             self.context.effects.append(JobAccepted(record.client, record.request, record.id))
         if record.cancelled:

@@ -105,6 +105,7 @@ class StandbyShards:
         if shard_copy is not None and message.term > shard_copy.term:
             if shard_copy.is_taking_over:
                 self.abort_takeover(message.shard, shard_copy)
+            self.context.history.drop_copies(message.shard, shard_copy.owner)
             shard_copy = None  # a new term starts with a new copy of everything
         if shard_copy is None:
             shard_copy = StandbyShard(
@@ -114,6 +115,7 @@ class StandbyShards:
         if message.term < shard_copy.term:
             return
         shard_copy.is_partial = message.more_follow
+        self.context.history.add_copies(message.shard, shard_copy.owner, message.jobs)
         for replica in message.jobs:
             shard_copy.accepted_at[replica.job] = self.context.now - replica.age
             shard_copy.jobs[replica.job] = replica
@@ -127,6 +129,7 @@ class StandbyShards:
         shard_copy = self.shards.get(message.shard)
         if shard_copy is None or shard_copy.owner != owner:
             return
+        self.context.history.update_copies(owner, message)
         for task, state, attempt in message.ends:
             ends = shard_copy.task_ends.get(job_of(task))
             if ends is not None:
@@ -154,6 +157,7 @@ class StandbyShards:
         shard_copy = self.shards.get(message.shard)
         if shard_copy is not None and shard_copy.owner == owner:
             self.context.mark("broker.dropped_copies")
+            self.context.history.drop_copies(message.shard, owner)
             self._drop_shard(message.shard)
 
     def _drop_shard(self, shard: ShardId) -> None:
@@ -234,9 +238,10 @@ class StandbyShards:
 
 def restore_placements(
     record: JobRecord, latest: LatestAttempts, place_of: Callable[[str], int]
-) -> list[tuple[str, AttemptEnd]]:
-    """Set the tasks of a taken job to the places that wardens reported; return the ends with their
+) -> tuple[list[tuple[TaskId, int, str]], list[tuple[str, AttemptEnd]]]:
+    """Set the tasks of a taken job to the places that wardens reported; return these, and the ends with their
     clusters."""
+    found: list[tuple[TaskId, int, str]] = []
     ends: list[tuple[str, AttemptEnd]] = []
     for task, (attempt, cluster, end) in sorted(latest.items()):
         index = index_of(task)
@@ -244,9 +249,10 @@ def restore_placements(
             record.attempt[index] = attempt
             record.state[index] = PLACED
             record.place[index] = place_of(cluster)
+            found.append((task, attempt, cluster))
         if end is not None:
             ends.append((cluster, end))
-    return ends
+    return found, ends
 
 
 def can_take_over(shard_copy: StandbyShard) -> bool:

@@ -20,7 +20,7 @@ from hanse.core.broker.failover.standby import (
 from hanse.core.broker.failover.terms import TERMS_BITS
 from hanse.core.broker.job_lifecycle import JobLifecycle
 from hanse.core.broker.job_table import WAITING, JobRecord, new_record
-from hanse.core.broker.loss_policy import find_unaccounted
+from hanse.core.broker.loss_policy import find_unaccounted, lost_end
 from hanse.model.effects import JobAccepted
 from hanse.model.ids import INDEX_MASK, job_of, task_id
 from hanse.model.messages import OwnershipReply, OwnershipTransferred, RequestTakeover, ShardId
@@ -81,6 +81,7 @@ class ShardTakeover:
             self.context.mark("broker.adoption_refused")
             self.standby.abort_takeover(message.shard, shard_copy)
             if message.term > shard_copy.term:
+                self.context.history.drop_copies(message.shard, shard_copy.owner)
                 del self.standby.shards[message.shard]  # a newer term is registered: it is outdated
             return
         shard_copy.answers[cluster] = True
@@ -127,13 +128,15 @@ class ShardTakeover:
             records.append(record)
             self.lifecycle.add_job(record)
             self.state.forget_transfer(record.id)
+        jobs = tuple(shard_copy.jobs)
+        context.history.transfer_jobs(shard, context.config.name, jobs)
         self.replication.register_standby(shard)
         owned.last_message = self.replication.replicate(shard, owned, records, cuts)
         context.links.send(
             context.effects,
             context.now,
             shard_copy.owner,
-            OwnershipTransferred(shard, tuple(shard_copy.jobs), term),
+            OwnershipTransferred(shard, jobs, term),
         )
         latest = latest_attempts(shard_copy)
         for record in records:
@@ -154,14 +157,18 @@ class ShardTakeover:
 
     def _resume(self, record: JobRecord, latest: LatestAttempts, cancelled: bool) -> None:
         """Continue a job of a taken shard where it was."""
-        ends = restore_placements(record, latest, lambda cluster: self.context.view_by_name[cluster].index)
+        found, ends = restore_placements(
+            record, latest, lambda cluster: self.context.view_by_name[cluster].index
+        )
+        self.context.history.resume_tasks(record, found)
         for group, part in enumerate(record.spec.groups):
             if record.unfinished[group] < part.count:
                 record.last_decision[group] = ""
         record.cancelled = cancelled or record.cancelled  # a cancelled job is not queued
         lost_cluster, tasks = ("", []) if record.cancelled else find_unaccounted(self.context, record)
         for index in tasks:
-            self.lifecycle.fail_lost(record, index, f"it is unknown whether it started in {lost_cluster}")
+            reason = f"it is unknown whether it started in {lost_cluster}"
+            self.lifecycle.fail_lost(record, index, reason, lost_end(record, index, 0, reason))
         self.lifecycle.resume(record)
         for cluster, end in ends:
             self.replication.on_attempts_ended(cluster, (end,))
@@ -190,12 +197,15 @@ class ShardTakeover:
         for record in records:
             self.lifecycle.release_job(record)
             if record.id in transferred_jobs:
+                if not record.admitted and not record.cancelled:
+                    self.context.history.add_job(record)
                 if not record.admitted and record.client:
                     self.context.effects.append(JobAccepted(record.client, record.request, record.id))
             elif record.cancelled:
                 self._end_cancelled_job(record)
             else:
                 self._restart_job(record)
+        self.context.history.transfer_jobs(message.shard, new_owner, message.jobs)
         owned.move_unpublished_to(self.state.owned[self.shards.base_shard], transferred_jobs)
         self.shards.needs_release = True
         self.lifecycle.dependencies.ask_new_owner(transferred_jobs)
@@ -206,6 +216,8 @@ class ShardTakeover:
         fresh = new_record(record.id, record.spec, self.shards.base_shard, record.accepted_at)
         fresh.client, fresh.request = record.client, record.request
         fresh.attempt = [attempt + 1 for attempt in record.attempt]
+        if record.admitted or record.cancelled:
+            self.context.history.add_job(fresh)
         self.lifecycle.add_job(fresh)
         self.replication.duplicates.mark_doubtful((fresh,))
         self.replication.accept_job(fresh)

@@ -89,6 +89,14 @@ class Columns:
             setattr(taken, name, getattr(self, name)[rows])
         return taken
 
+    def clear_running(self, at: Ints) -> None:
+        """Empty running slots (counted over the batch) whose room was already released."""
+        self.run.ravel()[at] = NONE
+        self.run_kind.ravel()[at] = 0
+        self.run_size.reshape(-1, 2)[at] = 0
+        self.progress.ravel()[at] = 0.0
+        self.warm.ravel()[at] = 0
+
 
 def empty_columns(setting: Setting, episodes: int, slots: int) -> Columns:
     """Return the state before any arrival; the caller fills ``free``."""

@@ -14,7 +14,9 @@ import numpy as np
 
 from hanse.learning.edge.env import conflict
 from hanse.learning.edge.env.columns import Columns, empty_columns
+from hanse.learning.edge.env.evictions import apply_failures, evict_tasks
 from hanse.learning.edge.env.keyed_random import derive_key, uniform
+from hanse.learning.edge.env.pending_slots import PendingSlots
 from hanse.learning.edge.env.setting import Setting
 from hanse.learning.edge.env.speeds import CONVERGENCE, durations
 from hanse.learning.edge.env.streams import Streams
@@ -23,7 +25,8 @@ from hanse.learning.edge.env.view import NO_DEADLINE, NONE, Choice, EdgeView, Fl
 ROUNDING: Final = 1e-9
 """Distance below 1 at which a progress counts as done in the corrected mode."""
 
-_NOISE, _TIE, _FAILURE = np.int64(1), np.int64(2), np.int64(3)
+_NOISE, _TIE = np.int64(1), np.int64(2)
+"""Keys of draws; 3 is that of failures (``evictions``)."""
 
 Allocator = Callable[["EdgeWorld"], tuple[Ints, Ints]]
 """Second half of a preemptive policy: CPUs and GPUs of every running slot, each (E, N, R)."""
@@ -61,11 +64,10 @@ class EdgeWorld:
         best = durations(setting.speed_table, ROUNDING).min(axis=(1, 2))
         slack = np.ceil(best * variants.deadline_slack).astype(np.int64)
         self._slack = slack if variants.deadline_slack > 0 else np.full_like(slack, NO_DEADLINE)
-        self._bits = np.int64(1) << np.arange(setting.clusters)
-        self._reach = streams.connected @ self._bits
+        self._pending = PendingSlots(setting, streams)
         self.sub_steps = 0
         everyone = np.arange(len(streams.seed))
-        self._add_arrivals(everyone)
+        self._pending.add_arrivals(self.state, everyone)
 
     @property
     def episodes(self) -> int:
@@ -83,7 +85,7 @@ class EdgeWorld:
         if len(rows) < self.episodes:
             self.state = self.state.take(rows)
             self.streams = self.streams.take(rows)
-            self._reach = self._reach[rows]
+            self._pending.keep(rows, self.streams)
         return rows
 
     def view(self) -> EdgeView:
@@ -148,7 +150,7 @@ class EdgeWorld:
     def preempt(self, flags: Flags) -> None:
         """Return running tasks to the pending ones, at the price of a checkpoint. ``flags`` is (E, N, R)."""
         e, n, r = np.nonzero(flags & (self.state.run != NONE))
-        self._evict_tasks(e, n, r)
+        evict_tasks(self.state, self.setting, self._pending, e, n, r)
 
     def _resolve_conflicts(self, slot: Ints, preference: Floats) -> tuple[Flags, Flags]:
         """Return flags of clusters that keep their task, and of those that lost it to another."""
@@ -206,23 +208,7 @@ class EdgeWorld:
         s.begun.ravel()[begun] = now
         s.where.ravel()[begun] = n
         s.size.reshape(-1, 2)[begun] = size
-        self._remove_pending(e, task)
-
-    def _remove_pending(self, e: Ints, task: Ints) -> None:
-        """Remove started tasks from all pending slots and queues."""
-        s, clusters = self.state, self.setting.clusters
-        wide = clusters * self.setting.window
-        found = np.flatnonzero(s.pend.reshape(-1, wide).take(e, axis=0) == task[:, None])
-        cell = e.take(found // wide) * wide + found % wide
-        s.pend.ravel()[cell] = NONE
-        s.pend_kind.ravel()[cell] = 0
-        s.pend_reach.ravel()[cell] = 0
-        if s.queued.any():
-            k, n = np.nonzero(s.in_queue[e, :, task])
-            s.in_queue[e[k], n, task[k]] = False
-            np.subtract.at(s.queued, (e[k], n), 1)
-        if self.setting.corrected:
-            self._refill_slots(np.unique(e))
+        self._pending.remove(s, e, task)
 
     def _advance_time(self, slot: Ints, won: Flags, lost: Flags) -> StepResult:
         """Decide whether time advances, and advance it."""
@@ -243,14 +229,14 @@ class EdgeWorld:
             reward[rows] = -(running.sum(axis=2) + pending.sum(axis=2) + s.queued[rows])
             self._advance_progress(rows, running)
             if self.setting.variants.failure_rate > 0:
-                self._apply_failures(rows)
+                apply_failures(s, self.setting, self._pending, self.streams.seed, rows)
             s.time[rows] += 1
             s.rounds[rows] = 0
             s.passed[rows] = False
             if self.setting.corrected:
-                self._refill_slots(rows)
-            self._add_arrivals(rows)
-            self._refill_slots(rows)
+                self._pending.refill(s, rows)
+            self._pending.add_arrivals(s, rows)
+            self._pending.refill(s, rows)
         return StepResult(reward=reward, moved=moved, started=won, conflicts=lost)
 
     # --- time ---------------------------------------------------------------------------------------------
@@ -303,7 +289,7 @@ class EdgeWorld:
         size = s.run_size.reshape(-1, 2).take(at, axis=0)
         np.add.at(s.free.reshape(-1, 2), at // slots, size)
         s.done += np.bincount(e, minlength=self.episodes)
-        self._clear_slots(at)
+        s.clear_running(at)
 
     def _find_resized(self) -> Flags:
         """Flag running tasks whose size a preemptive policy changed since the last step.
@@ -316,127 +302,3 @@ class EdgeWorld:
         if self.setting.corrected:
             return np.asarray((s.run_before != s.run_size).any(axis=-1) & s.run_before.any(axis=-1))
         return np.asarray(s.run_before[..., 0] != s.run_size[..., 0])
-
-    def _clear_slots(self, at: Ints) -> None:
-        """Empty running slots (counted over the batch) whose room was already released."""
-        s = self.state
-        s.run.ravel()[at] = NONE
-        s.run_kind.ravel()[at] = 0
-        s.run_size.reshape(-1, 2)[at] = 0
-        s.progress.ravel()[at] = 0.0
-        s.warm.ravel()[at] = 0
-
-    def _add_arrivals(self, rows: Ints) -> None:
-        """Add the arriving tasks to the clusters they reach: to a free pending slot, else to the queue."""
-        s, streams = self.state, self.streams
-        tasks = self.setting.tasks
-        first = s.arrived.take(rows)
-        # arrivals are in order of time: look ahead while any episode still has one now
-        count, ahead, now = np.zeros_like(first), 0, s.time.take(rows)
-        start = rows * tasks
-        open_ = np.flatnonzero(first < tasks)
-        while len(open_):
-            next_ = streams.arrival.ravel().take(start.take(open_) + first.take(open_) + ahead)
-            open_ = open_[next_ <= now.take(open_)]
-            count[open_] += 1
-            ahead += 1
-            open_ = open_[first.take(open_) + ahead < tasks]
-        if not count.any():
-            return
-        s.arrived[rows] = first + count
-        e = np.repeat(rows, count)
-        began = np.cumsum(count) - count
-        self._show_tasks(e, np.repeat(first - began, count) + np.arange(len(e)))
-
-    def _show_tasks(self, e: Ints, task: Ints) -> None:
-        """Add tasks, listed by episode and then age, to all clusters they reach."""
-        s, clusters, window = self.state, self.setting.clusters, self.setting.window
-        reached = self.streams.connected.reshape(-1, clusters).take(e * self.setting.tasks + task, axis=0)
-        first = np.searchsorted(e, e, side="left")
-        running = np.cumsum(reached, axis=0)
-        before = np.where((first > 0)[:, None], running[first - 1], 0)
-        rank: Ints = np.asarray(running - before - 1, dtype=np.int64)
-        found = np.flatnonzero(reached)
-        k = found // clusters
-        owner = e.take(k) * clusters + found % clusters
-        turn = rank.ravel().take(found)
-        # the slot for a task of this rank is the open one with as many open ones before it
-        counted = np.cumsum(s.pend.reshape(-1, window).take(owner, axis=0) == NONE, axis=1)
-        fits = turn < counted[:, -1]
-        slot = (counted <= turn[:, None]).sum(axis=1)
-        shown = task.take(k)
-        self._fill_slots(e.take(k)[fits], owner[fits], slot[fits], shown[fits])
-        if not fits.all():
-            late = ~fits
-            s.in_queue.reshape(-1, self.setting.tasks)[owner[late], shown[late]] = True
-            np.add.at(s.queued.ravel(), owner[late], 1)
-
-    def _fill_slots(self, e: Ints, owner: Ints, slot: Ints, task: Ints) -> None:
-        """Write tasks of episodes ``e`` into pending slots of clusters (``owner`` counts over the batch)."""
-        s, entry, cell = self.state, e * self.setting.tasks + task, owner * self.setting.window + slot
-        s.pend.ravel()[cell] = task
-        s.pend_kind.ravel()[cell] = self.streams.kind.ravel().take(entry)
-        s.pend_arrival.ravel()[cell] = self.streams.arrival.ravel().take(entry)
-        s.pend_reach.ravel()[cell] = self._reach.ravel().take(entry)
-
-    def _refill_slots(self, rows: Ints) -> None:
-        """Load the oldest queued tasks into free pending slots."""
-        s, clusters = self.state, self.setting.clusters
-        if not s.queued.any():
-            return
-        owner = (rows[:, None] * clusters + np.arange(clusters)).ravel()
-        owner = owner[s.queued.ravel().take(owner) > 0]
-        pend, queue = s.pend.reshape(-1, self.setting.window), s.in_queue.reshape(-1, self.setting.tasks)
-        for _ in range(self.setting.window):
-            empty = pend.take(owner, axis=0) == NONE
-            keep = np.flatnonzero(empty.any(axis=1) & (s.queued.ravel().take(owner) > 0))
-            if not len(keep):
-                return
-            owner = owner.take(keep)
-            task = queue.take(owner, axis=0).argmax(axis=1)
-            queue[owner, task] = False
-            s.queued.ravel()[owner] -= 1
-            self._fill_slots(owner // clusters, owner, empty.take(keep, axis=0).argmax(axis=1), task)
-
-    # --- variants -----------------------------------------------------------------------------------------
-
-    def _evict_tasks(self, e: Ints, n: Ints, r: Ints) -> None:
-        """Stop running tasks, keep what their checkpoint holds, and return them to the pending tasks."""
-        if not len(e):
-            return
-        s = self.state
-        task = s.run[e, n, r]
-        kept = np.maximum(s.progress[e, n, r] - self.setting.variants.checkpoint_loss, 0.0)
-        s.saved[e, task] = kept
-        s.moved[e, task] = True
-        np.add.at(s.free, (e, n), s.run_size[e, n, r])
-        clusters, slots = s.run.shape[1:]
-        self._clear_slots((e * clusters + n) * slots + r)
-        order = np.lexsort((task, e))
-        self._show_tasks(e[order], task[order])
-
-    def _apply_failures(self, rows: Ints) -> None:
-        """Return repaired nodes and let nodes fail; tasks without room go back to pending."""
-        s, variants = self.state, self.setting.variants
-        back = (s.back_at[rows] == s.time[rows, None]) & s.down[rows].any(axis=2)
-        k, n = np.nonzero(back)
-        s.free[rows[k], n] += s.down[rows[k], n]
-        s.down[rows[k], n] = 0
-        key = derive_key(self.streams.seed[rows].astype(np.uint64), np.asarray(_FAILURE))
-        key = derive_key(key[:, None], np.arange(self.setting.clusters)[None, :])
-        chance = uniform(derive_key(key, s.time[rows, None]))
-        k, n = np.nonzero((chance < variants.failure_rate) & ~s.down[rows].any(axis=2))
-        e = rows[k]
-        gone = np.ceil(self.capacity[n] * variants.failure_share).astype(np.int64)
-        s.down[e, n] = gone
-        s.free[e, n] -= gone
-        s.back_at[e, n] = s.time[e] + variants.repair_steps
-        while True:
-            short = (s.free[e, n] < 0).any(axis=1)
-            if not short.any():
-                return
-            e, n = e[short], n[short]
-            # the youngest task goes first: it has the least to lose; ties to the higher slot
-            age = np.where(s.run[e, n] != NONE, s.run_start[e, n], NONE)
-            r = age.shape[1] - 1 - np.argmax(age[:, ::-1], axis=1)
-            self._evict_tasks(e, n, r)

@@ -13,7 +13,6 @@ import asyncio
 import logging
 import mmap
 import os
-import time
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Final, Literal
@@ -21,6 +20,7 @@ from typing import Final, Literal
 import msgspec
 
 from hanse.core.config import NodeConfig
+from hanse.league.config import UserRange
 from hanse.live.backends.interface import (
     BackendListener,
     OutputDroppedError,
@@ -29,8 +29,9 @@ from hanse.live.backends.interface import (
     RunningAttempt,
     Stream,
 )
+from hanse.live.backends.process.attempt_tracker import AttemptTracker, ProcessAttempt, now
 from hanse.live.backends.process.cgroups import choose_limits
-from hanse.live.backends.process.default_memory import MemoryDefault, explain_out_of_memory
+from hanse.live.backends.process.default_memory import MemoryDefault
 from hanse.live.backends.process.disk_quota import DiskMonitor
 from hanse.live.backends.process.host_nodes import default_nodes
 from hanse.live.backends.process.launch_requests import (
@@ -40,21 +41,18 @@ from hanse.live.backends.process.launch_requests import (
     TaskUser,
     find_task_user,
 )
-from hanse.live.backends.process.launcher_client import LauncherClient, LauncherGoneError
+from hanse.live.backends.process.launcher_client import LauncherClient
 from hanse.live.backends.process.launcher_protocol import (
     DROP,
-    ENDED,
     FORGET,
-    FOUND_ENDED,
     FOUND_RUNNING,
     GRACE_MAX,
     SILENT,
-    STARTED,
     STOP,
     WATCH,
-    LauncherReport,
     simple_request,
 )
+from hanse.live.backends.process.launcher_recovery import LauncherRecovery
 from hanse.live.backends.process.output_files import AttemptId, KeptOutputs
 from hanse.live.backends.process.output_reader import OutputReader
 from hanse.live.backends.process.runner_directory import (
@@ -71,9 +69,9 @@ from hanse.live.backends.process.sandbox import (
     sandbox_command,
 )
 from hanse.live.backends.process.task_disk import KEPT_BYTES_MAX, KEPT_COUNT_MAX, DiskPressureManager
-from hanse.live.backends.process.task_users import JobUserPool, UserRange
-from hanse.live.disk_space import NO_SPACE_ERRNOS, FilesystemSpace
-from hanse.live.supervisor import SupervisorMissingError, supervisor_program
+from hanse.live.backends.process.task_users import JobUserPool
+from hanse.live.disk_space import FilesystemSpace
+from hanse.live.supervisor import supervisor_program
 from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import JobId, TaskId, task_text
 from hanse.model.messages import AttemptEnd, Outcome
@@ -82,32 +80,9 @@ OUTPUT_BYTES_MAX: Final = 64 << 20
 """Bytes kept of each stream of an attempt; the rest is dropped, with a note at its end."""
 PIDS_MAX: Final = 1_024
 """Processes and threads of an attempt."""
-RETRY_SECONDS: Final = (0.0, 0.05, 0.2, 1.0, 3.0)
-"""Delays before each try to find or start a launcher; when all have failed, attempts that never started end
-as lost, and the last delay repeats for as long as an attempt runs."""
-NOTE_LENGTH_MAX: Final = 200
-"""Characters of a note on an end; longer notes are cut."""
 NO_USER: Final = "all user ids for jobs are in use here: give the backend more ('users' in the league file)"
 
 log = logging.getLogger(__name__)
-
-
-class _ProcessAttempt:
-    """The daemon's knowledge of an attempt until it is forgotten."""
-
-    __slots__ = ("default_memory", "end", "kill_reason", "output_bytes", "request", "started", "stop_at")
-
-    def __init__(self, request: bytes | None, default_memory: int = 0) -> None:
-        self.default_memory = default_memory
-        """Its limit in bytes if it did not ask for memory; 0 also for one that an earlier daemon started."""
-        self.request = request
-        """The request to start it, until the launcher has a record of it."""
-        self.started = False
-        self.stop_at: int | None = None
-        self.kill_reason = ""
-        """Reason for which the backend itself ends it; empty: none."""
-        self.end: AttemptEnd | None = None
-        self.output_bytes = 0
 
 
 class ProcessBackend:
@@ -161,18 +136,18 @@ class ProcessBackend:
         has_job_users = self._user_range is not None and sandbox == "none"
         self._encoder.hides_processes = has_job_users and can_hide_processes()
         bases = tuple(base.path for base in self._limits.bases)
-        self._launcher = LauncherClient(directory, bases, self._on_launcher_reports, self._on_launcher_lost)
-        self._attempts: dict[AttemptId, _ProcessAttempt] = {}
         self._output_reader = OutputReader(directory / "output")
+        self._tracker = AttemptTracker(self._send, self._output_reader.wake_followers)
+        self._launcher = LauncherClient(directory, bases, self._tracker.on_reports, self._on_launcher_lost)
+        self._recovery = LauncherRecovery(
+            directory, self._launcher, self._limits, self._tracker, self._load_kept_outputs
+        )
         self._kept_outputs = KeptOutputs(self.kept_bytes_max, self.kept_count_max)
-        self._listener: BackendListener | None = None
-        self._recovery: asyncio.Task[None] | None = None
         monitor = DiskMonitor(directory, disk_quota, files_quota)
         self._disk_manager = DiskPressureManager(monitor, self._kept_outputs, nodes, self)
         self._disk_task: asyncio.Task[None] | None = None
         self._lock = -1
         self._watchdog_memory: mmap.mmap | None = None
-        self._closed = False
 
     @property
     def launcher_pid(self) -> int:
@@ -185,18 +160,18 @@ class ProcessBackend:
 
     async def reconcile(self, listener: BackendListener) -> ReconcileResult:
         """Take over the directory; raise ``OSError`` if another daemon has it, or if it cannot be used."""
-        assert self._listener is None, "reconcile is called once"
+        assert self._tracker.listener is None, "reconcile is called once"
         self._lock = await lock_directory(self._directory)
         self._watchdog_memory = open_watchdog_memory(self._directory / "guard")
         if self._user_range is not None:
             self._user_pool = JobUserPool(self._user_range, self._directory)
         found = await self._launcher.open()
         self._limits.make_directories()  # after the greeting: a launcher that exits removes them
-        self._listener = listener
+        self._tracker.listener = listener
         running, ended = [], []
         for report in found:
             key = (report.task, report.attempt)
-            attempt = self._attempts[key] = _ProcessAttempt(None)
+            attempt = self._tracker.attempts[key] = ProcessAttempt(None)
             attempt.started = True
             if report.kind == FOUND_RUNNING:
                 meta = msgspec.msgpack.decode(report.extra, type=AttemptMetadata)
@@ -218,35 +193,39 @@ class ProcessBackend:
     def start(self, launch: LaunchAttempt) -> None:
         """Ask the launcher to start an attempt; it writes the record before it makes a process."""
         key = (launch.task, launch.attempt)
-        assert key not in self._attempts, f"start called twice for {task_text(key[0])} attempt {key[1]}"
+        assert key not in self._tracker.attempts, (
+            f"start called twice for {task_text(key[0])} attempt {key[1]}"
+        )
         uid = -1 if self._user_pool is None else self._user_pool.allocate(key)
         if uid is None:
-            self._attempts[key] = _ProcessAttempt(None)
-            self._finish_soon(AttemptEnd(launch.task, launch.attempt, Outcome.LOST, note=NO_USER))
+            self._tracker.attempts[key] = ProcessAttempt(None)
+            self._tracker.finish_soon(AttemptEnd(launch.task, launch.attempt, Outcome.LOST, note=NO_USER))
             return
         request = self._encoder.encode(launch, uid)
         if isinstance(request, LaunchRefusal):
-            self._attempts[key] = _ProcessAttempt(None)
-            self._finish_soon(AttemptEnd(launch.task, launch.attempt, Outcome.FAILED, 126, note=request.note))
+            self._tracker.attempts[key] = ProcessAttempt(None)
+            self._tracker.finish_soon(
+                AttemptEnd(launch.task, launch.attempt, Outcome.FAILED, 126, note=request.note)
+            )
             return
-        self._attempts[key] = _ProcessAttempt(request, self._encoder.default_memory(launch))
+        self._tracker.attempts[key] = ProcessAttempt(request, self._encoder.default_memory(launch))
         if not self._launcher.send(request):
             note = "too many requests wait for the launcher"
-            self._finish_soon(AttemptEnd(launch.task, launch.attempt, Outcome.LOST, note=note))
+            self._tracker.finish_soon(AttemptEnd(launch.task, launch.attempt, Outcome.LOST, note=note))
         elif not self._launcher.is_open:
-            self._on_launcher_lost("it was away")
+            self._recovery.start("it was away")
 
     def stop(self, task: TaskId, attempt: int, grace: int) -> None:
         """Have its supervisor send SIGTERM now and SIGKILL after ``grace`` microseconds."""
-        record = self._attempts.get((task, attempt))
+        record = self._tracker.attempts.get((task, attempt))
         if record is None or record.end is not None:
             return
         grace = min(max(grace, 0), GRACE_MAX)
-        at = _now() + grace
+        at = now() + grace
         record.stop_at = at if record.stop_at is None else min(at, record.stop_at)
         self._launcher.send(simple_request(STOP, task, attempt, grace))
         if not self._launcher.is_open:
-            self._on_launcher_lost("it was away")
+            self._recovery.start("it was away")
 
     def extend_watchdog(self, until: int) -> None:
         """Move the deadline in the memory that all supervisors share."""
@@ -260,10 +239,10 @@ class ProcessBackend:
     def forget(self, task: TaskId, attempt: int) -> None:
         """Drop the record and the working directory; the output stays for a while."""
         key = (task, attempt)
-        record = self._attempts.get(key)
+        record = self._tracker.attempts.get(key)
         if record is None or record.end is None:
             return
-        del self._attempts[key]
+        del self._tracker.attempts[key]
         if self._user_pool is not None:
             self._user_pool.release(key)
         self._launcher.send(simple_request(FORGET, task, attempt, 0 if record.output_bytes else SILENT))
@@ -291,12 +270,12 @@ class ProcessBackend:
         key = (task, attempt)
         if self._kept_outputs.was_dropped(key):
             raise OutputDroppedError(f"the output of {task_text(task)} attempt {attempt} was dropped")
-        if key not in self._attempts and key not in self._kept_outputs:
+        if key not in self._tracker.attempts and key not in self._kept_outputs:
             raise FileNotFoundError(f"no output of {task_text(task)} attempt {attempt} is kept here")
 
         def is_alive() -> bool:
-            record = self._attempts.get(key)
-            return record is not None and record.end is None and not self._closed
+            record = self._tracker.attempts.get(key)
+            return record is not None and record.end is None and not self._tracker.closed
 
         chunks = self._output_reader.read(key, stream, offset, follow, is_alive)
         try:
@@ -307,13 +286,13 @@ class ProcessBackend:
 
     async def close(self) -> None:
         """Disconnect. Supervisors go on, and the launcher as long as a supervisor runs."""
-        self._closed = True
-        for task in (self._recovery, self._disk_task):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait([task])
+        self._tracker.closed = True
+        await self._recovery.cancel()
+        if self._disk_task is not None:
+            self._disk_task.cancel()
+            await asyncio.wait([self._disk_task])
         await self._launcher.close()
-        for key in self._attempts:
+        for key in self._tracker.attempts:
             self._output_reader.wake_followers(key)
         if self._watchdog_memory is not None:
             self._watchdog_memory.close()
@@ -322,69 +301,19 @@ class ProcessBackend:
             os.close(self._lock)
             self._lock = -1
 
-    # --- reports of the launcher --------------------------------------------------------------------------
-
-    def _on_launcher_reports(self, batch: list[LauncherReport]) -> None:
-        for report in batch:
-            if self._closed:
-                return
-            key = (report.task, report.attempt)
-            attempt = self._attempts.get(key)
-            if attempt is None:
-                if report.kind == ENDED:
-                    self._launcher.send(simple_request(FORGET, *key))  # forgotten here, and not yet there
-            elif report.kind == STARTED:
-                self._on_started(key, attempt)
-            elif report.kind == ENDED:
-                self._on_ended(key, attempt, report)
-
-    def _on_started(self, key: AttemptId, attempt: _ProcessAttempt) -> None:
-        attempt.request = None
-        if not attempt.started and attempt.end is None:
-            attempt.started = True
-            assert self._listener is not None, "news before reconcile"
-            self._listener.on_attempt_started(*key)
-
-    def _on_ended(self, key: AttemptId, attempt: _ProcessAttempt, report: LauncherReport) -> None:
-        assert report.end is not None, "an end without an end"
-        if attempt.end is not None:
-            return  # reported twice: by the supervisor and by its record
-        if report.ran:
-            self._on_started(key, attempt)
-        attempt.output_bytes = report.output_bytes
-        end = explain_out_of_memory(report.end, attempt.default_memory)
-        if attempt.kill_reason and end.outcome is Outcome.CANCELLED:
-            end = msgspec.structs.replace(end, outcome=Outcome.FAILED, note=attempt.kill_reason)
-        self._finish(attempt, end)
-
-    def _finish(self, attempt: _ProcessAttempt, end: AttemptEnd) -> None:
-        attempt.request = None
-        attempt.end = end
-        self._output_reader.wake_followers((end.task, end.attempt))
-        assert self._listener is not None, "news before reconcile"
-        self._listener.on_attempt_ended(end)
-
-    def _finish_soon(self, end: AttemptEnd) -> None:
-        """Report an end that only this daemon knows, in a later turn of the loop."""
-
-        def finish() -> None:
-            attempt = self._attempts.get((end.task, end.attempt))
-            if attempt is not None and attempt.end is None and not self._closed:
-                self._finish(attempt, end)
-
-        asyncio.get_running_loop().call_soon(finish)
-
     # --- ``task_disk.AttemptControl`` -----------------------------------------------------------------------
 
     def running_attempts(self) -> list[AttemptId]:
         """Return the attempts that have started and not ended."""
-        return [key for key, record in self._attempts.items() if record.started and record.end is None]
+        return [
+            key for key, record in self._tracker.attempts.items() if record.started and record.end is None
+        ]
 
     def ended_attempts(self) -> dict[AttemptId, int]:
         """Return the ended, not yet forgotten attempts that have output, with its bytes."""
         return {
             key: record.output_bytes
-            for key, record in self._attempts.items()
+            for key, record in self._tracker.attempts.items()
             if record.end is not None and not self._kept_outputs.was_dropped(key)
         }
 
@@ -394,96 +323,25 @@ class ProcessBackend:
 
     def evict(self, key: AttemptId, reason: str) -> None:
         """End an attempt that has too many or too large files."""
-        record = self._attempts.get(key)
+        record = self._tracker.attempts.get(key)
         if record is not None and record.end is None and record.stop_at is None:
             log.warning("%s attempt %d is ended: %s", task_text(key[0]), key[1], reason)
             record.kill_reason = reason
             self.stop(*key, 0)
 
-    # --- loss of the launcher -----------------------------------------------------------------------------
+    # --- the launcher --------------------------------------------------------------------------------------
+
+    def _send(self, request: bytes) -> bool:
+        return self._launcher.send(request)
 
     def _on_launcher_lost(self, reason: str) -> None:
-        if self._closed or self._recovery is not None:
-            return
-        log.warning("the launcher of %s is gone (%s): starting another", self._directory, reason)
-        self._recovery = asyncio.get_running_loop().create_task(self._recover_launcher())
-        self._recovery.add_done_callback(self._on_recovery_done)
-
-    def _on_recovery_done(self, task: asyncio.Task[None]) -> None:
-        self._recovery = None
-        if task.cancelled():
-            return
-        error = task.exception()
-        if error is not None:
-            context = {"message": "recovering a launcher failed", "exception": error, "task": task}
-            task.get_loop().call_exception_handler(context)
-
-    async def _recover_launcher(self) -> None:
-        tries = 0
-        while True:
-            await asyncio.sleep(RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)])
-            tries += 1
-            try:
-                found = await self._launcher.open()
-                self._limits.make_directories()
-            except (OSError, LauncherGoneError, SupervisorMissingError) as error:
-                log.error("the launcher of %s cannot be started: %s", self._directory, error)  # noqa: TRY400  the sentence says it all
-                await self._launcher.close()
-                disk_full = isinstance(error, OSError) and error.errno in NO_SPACE_ERRNOS
-                if tries >= len(RETRY_SECONDS) and not self._give_up_unstarted(str(error), disk_full):
-                    return
-                continue
-            self._reconcile_with_launcher(found)
-            return
-
-    def _give_up_unstarted(self, reason: str, disk_full: bool) -> bool:
-        """End the attempts that never started; return True if others may still run, so that more tries are
-        due. ``disk_full``: the reason is a full disk, so no attempt counts as lost."""
-        may_run = False
-        outcome = Outcome.UNSTARTED if disk_full else Outcome.LOST
-        for (task, number), attempt in self._attempts.items():
-            if attempt.end is not None:
-                continue
-            if attempt.started or (self._directory / "records" / f"{task}.{number}").exists():
-                may_run = True
-            else:
-                self._finish_soon(
-                    AttemptEnd(task, number, outcome, note=f"no launcher: {reason}"[:NOTE_LENGTH_MAX])
-                )
-        return may_run
-
-    def _reconcile_with_launcher(self, found: list[LauncherReport]) -> None:
-        """Bring the requests and the launcher's records together again.
-
-        1. A launcher dies with unread requests. 2. Those attempts have no record: they never ran, and are
-        requested again. 3. Those with a record run or have ended. No other process writes records meanwhile.
-        """
-        reported = {(report.task, report.attempt): report for report in found}
-        for key, attempt in list(self._attempts.items()):
-            report = reported.pop(key, None)
-            if attempt.end is not None:
-                continue
-            if report is not None and report.kind == FOUND_ENDED:
-                self._on_ended(key, attempt, report)
-            elif report is not None:
-                self._on_started(key, attempt)
-            elif attempt.request is not None:
-                self._launcher.send(attempt.request)
-            else:
-                self._finish(attempt, AttemptEnd(*key, Outcome.LOST, note="its record has vanished"))
-            if attempt.end is None and attempt.stop_at is not None:
-                self._launcher.send(simple_request(STOP, *key, max(0, attempt.stop_at - _now())))
-        for key, report in reported.items():
-            # forgotten here and the request was lost, or never requested
-            self._launcher.send(simple_request(FORGET if report.kind == FOUND_ENDED else STOP, *key))
-        self._launcher.send(simple_request(WATCH))  # an earlier one may be unread
-        self._load_kept_outputs()
+        self._recovery.start(reason)
 
     def _load_kept_outputs(self) -> None:
         """Count the outputs on the disk that are not counted yet: requests to drop some may be lost."""
 
         def is_counted(key: AttemptId) -> bool:
-            return key in self._attempts or key in self._kept_outputs
+            return key in self._tracker.attempts or key in self._kept_outputs
 
         for key in self._kept_outputs.load(self._directory / "output", is_counted):
             self.drop_output(key)
@@ -499,10 +357,6 @@ def _sandbox_command(
     if run_as.uid > 0:
         check_traversal(directory, run_as.uid, run_as.gids)
     return command
-
-
-def _now() -> int:
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000
 
 
 __all__ = ["ProcessBackend", "default_nodes"]

@@ -12,7 +12,7 @@ from hanse.security.credentials import IDENTITY_FILE
 from hanse.security.home import AUTHORITY, PEOPLE
 
 if TYPE_CHECKING:
-    from hanse.live.config.league import ClusterEntry
+    from hanse.league.config import ClusterEntry
 
 log = logging.getLogger(__name__)
 

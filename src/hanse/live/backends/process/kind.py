@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hanse.league.backend_kinds import BackendKind
 from hanse.live.backends.process.task_users import PER_JOB
-from hanse.live.backends.registry import BackendKind
 
 if TYPE_CHECKING:
+    from hanse.league.config import ClusterEntry
     from hanse.live.backends.interface import Backend
-    from hanse.live.config.league import ClusterEntry
 
 
 def make(entry: "ClusterEntry", directory: Path) -> "Backend":

@@ -22,7 +22,7 @@ from hanse.live.backends.process.launcher_protocol import (
     StartTemplate,
     start_request,
 )
-from hanse.live.backends.process.sandbox import wrap_command
+from hanse.live.backends.process.sandbox import split_environment, wrap_command
 from hanse.model.attempt_key import attempt_key
 from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import index_of, job_of, job_text
@@ -67,6 +67,8 @@ class _SharedFields(msgspec.Struct, frozen=True):
     argv: tuple[bytes, ...]
     workdir: bytes
     env: tuple[bytes, ...]
+    sandbox: tuple[bytes, ...]
+    """Command that sets up the sandbox; empty: there is none."""
     has_home: bool
     secret: bytes
 
@@ -142,8 +144,8 @@ class StartRequestEncoder:
         if not shared.has_home:
             env.append(b"HOME=" + home)
         argv = shared.argv
-        if self._sandbox:
-            argv = wrap_command(self._sandbox, b"" if shared.workdir else home, home, argv)
+        if shared.sandbox:
+            argv = wrap_command(shared.sandbox, b"" if shared.workdir else home, home, argv)
         # In a sandbox the working directory may exist inside only.
         start_directory = b"/" if self._sandbox and shared.workdir else home
         key_text = attempt_key(shared.secret, job, index, attempt).hex().encode() if shared.secret else b""
@@ -160,13 +162,19 @@ class StartRequestEncoder:
         texts = (*program.argv, program.workdir, *env, *env.values())
         if any("\0" in text for text in texts) or any(not name or "=" in name for name in env):
             return LaunchRefusal("the command has a NUL character or a bad variable name")
+        variables = tuple(f"{name}={value}".encode() for name, value in env.items())
+        sandbox: tuple[bytes, ...] = ()
+        if self._sandbox:
+            options, variables = split_environment(variables)
+            sandbox = (*self._sandbox, *options)
         meta = msgspec.msgpack.encode(AttemptMetadata(launch.shard, launch.is_movable, uid))
         assert len(meta) <= META_BYTES_MAX, f"an estate's name of {len(meta)} bytes"
         return _SharedFields(
             self._start_template(program, launch, meta, TaskUser(uid, uid) if uid >= 0 else self._user),
             tuple(argument.encode() for argument in program.argv),
             program.workdir.encode(),
-            tuple(f"{name}={value}".encode() for name, value in env.items()),
+            variables,
+            sandbox,
             "HOME" in env,
             program.secret,
         )

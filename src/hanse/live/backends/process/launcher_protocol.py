@@ -38,6 +38,9 @@ HAS_KEY: Final = 8
 ALONE: Final = 16
 """It sees no processes of other users in ``/proc``."""
 
+SANDBOX_REPORT: Final = 3
+"""The descriptor on which bubblewrap reports to the supervisor of a ``SANDBOXED`` start."""
+
 REQUEST_BYTES_MAX: Final = 4 << 20
 """The longest request; no kernel could run a longer command."""
 EXTRA_BYTES_MAX: Final = 1 << 16

@@ -19,6 +19,7 @@ import subprocess
 from pathlib import Path
 from typing import Final, Literal, cast
 
+from hanse.live.backends.process.launcher_protocol import SANDBOX_REPORT
 from hanse.live.supervisor import SupervisorMissingError, supervisor_program
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,9 @@ REASON_LENGTH_MAX: Final = 120
 """Characters of bubblewrap's error message that are passed on."""
 TMP_BYTES_MAX: Final = 512 << 20
 """Size of the sandbox's ``/tmp``; its content counts as the task's memory."""
+_REPORT_OPTION: Final = b"--json-status-fd"
+_LOADER_VARIABLES: Final = (b"LD_", b"GLIBC_TUNABLES=")
+"""Beginnings of variables by which the loader runs other code in any program, bubblewrap too."""
 _ROOTS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SETTINGS: Final = (
     "/etc/alternatives",
@@ -89,7 +93,7 @@ def namespace_command(hidden: tuple[Path, ...]) -> tuple[bytes, ...]:
 def namespace_problem() -> str | None:
     """Return the reason why no namespace can be made here, as a clause; None: it can. Tries it out."""
     try:
-        words = [*namespace_command(()), b"--", b"true"]
+        words = [*namespace_command(()), _REPORT_OPTION, b"1", b"--", b"true"]  # 1: the captured output
         probe = subprocess.run(  # noqa: S603  bubblewrap
             words, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_SECONDS_MAX, check=False
         )
@@ -166,6 +170,21 @@ def wrap_command(
     sandbox: tuple[bytes, ...], home: bytes, workdir: bytes, argv: tuple[bytes, ...]
 ) -> tuple[bytes, ...]:
     """Return the whole command: ``home`` (empty: none) is writable inside, ``workdir`` is the start
-    directory."""
+    directory. bubblewrap reports to the supervisor whether the program began."""
     binding = (b"--bind", home, home) if home else ()
-    return (*sandbox, *binding, b"--chdir", workdir, b"--", *argv)
+    report = (_REPORT_OPTION, b"%d" % SANDBOX_REPORT)
+    return (*sandbox, *report, *binding, b"--chdir", workdir, b"--", *argv)
+
+
+def split_environment(env: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+    """Return the options that set a task's variables for the loader inside, and its other variables.
+
+    bubblewrap itself starts outside the sandbox, with the task's environment: with these variables there, it
+    would run code of the task.
+    """
+    options: list[bytes] = []
+    for variable in env:
+        if variable.startswith(_LOADER_VARIABLES):
+            name, _, value = variable.partition(b"=")
+            options += [b"--setenv", name, value]
+    return tuple(options), tuple(each for each in env if not each.startswith(_LOADER_VARIABLES))

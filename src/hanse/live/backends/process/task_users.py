@@ -18,8 +18,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
+from hanse.league.config import UserRange
 from hanse.model.ids import JobId, TaskId, job_of
 from hanse.security.atomic_files import PRIVATE, replace
 
@@ -29,8 +28,6 @@ BLOCK_IDS_MAX: Final = 100_000
 """Ids of one runner; a smaller range has smaller blocks."""
 BLOCKS_PER_RANGE: Final = 16
 """Blocks of a small range, so that it serves several runners of a machine."""
-UID_MAX: Final = (1 << 31) - 2
-"""The largest id that the supervisor's requests can name."""
 RESERVATIONS: Final = Path("/var/lib/hanse-users")
 SHARED_DIRECTORIES: Final = tuple(Path(name) for name in ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue"))  # noqa: S108  they are only scanned
 """Directories that any task may write to; only their direct entries are scanned."""
@@ -42,20 +39,6 @@ _PROC: Final = Path("/proc")
 _SUBORDINATE_ID_FILES: Final = (Path("/etc/subuid"), Path("/etc/subgid"))
 
 AttemptId = tuple[TaskId, int]
-
-
-class UserRange(msgspec.Struct, frozen=True):
-    """User ids, and group ids of the same numbers, that no account of the machine has."""
-
-    first: int = 2_000_000_000
-    count: int = 100_000_000
-
-    @property
-    def problem(self) -> str:
-        """The reason why it cannot be a range of ids, as a clause; empty: it can."""
-        if not 1_000 <= self.first <= self.first + self.count - 1 <= UID_MAX:
-            return f"user ids for jobs are at least one number between 1000 and {UID_MAX}"
-        return ""
 
 
 class UsersMissingError(OSError):

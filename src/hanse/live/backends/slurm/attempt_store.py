@@ -6,6 +6,8 @@ record never ran, because a job without orders does not start its task.
 """
 
 import contextlib
+import fcntl
+import os
 from enum import IntEnum
 from pathlib import Path
 from typing import Final
@@ -132,8 +134,20 @@ class AttemptStore:
     """Files of the daemon: ``attempts/KEY`` and ``ends/KEY``."""
 
     def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._launches = directory / "attempts"
         self._ends = directory / "ends"
+
+    def lock(self) -> int:
+        """Lock the directory for this daemon; raise ``OSError`` if another one has it. Returns the descriptor
+        that holds the lock."""
+        lock = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            raise OSError(f"another daemon uses {self._directory}") from None
+        return lock
 
     def make_directories(self) -> None:
         """Make the missing directories."""

@@ -43,7 +43,7 @@ RETRIED_OUTCOMES: Final = (Outcome.LOST, Outcome.PREEMPTED, Outcome.UNSTARTED)
 log = logging.getLogger(__name__)
 
 
-class AttemptTracker:
+class SlurmAttemptTracker:
     """Tracker of all attempts. ``poll_soon`` requests a poll of Slurm; ``on_ended`` gets the key of an ended
     attempt."""
 

@@ -8,7 +8,6 @@ none counts as lost before it certainly does not run (``attempt_tracker``, ``rec
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 from collections.abc import AsyncGenerator, Coroutine, Mapping
@@ -29,9 +28,9 @@ from hanse.live.backends.process.launch_requests import LaunchRefusal, TaskUser
 from hanse.live.backends.process.output_files import KeptOutputs
 from hanse.live.backends.process.output_reader import OutputReader
 from hanse.live.backends.slurm.attempt_store import NO_PROGRAM, AttemptStore, EndReason, SlurmAttempt
-from hanse.live.backends.slurm.attempt_tracker import AttemptTracker, now
+from hanse.live.backends.slurm.attempt_tracker import SlurmAttemptTracker, now
 from hanse.live.backends.slurm.batch_script import BatchScriptWriter
-from hanse.live.backends.slurm.capacity import SlurmCapacity, discover_nodes
+from hanse.live.backends.slurm.capacity import SlurmCapacity, wait_for_nodes
 from hanse.live.backends.slurm.driver import SlurmDriver, SlurmJob, SlurmRefusedError, SlurmUnavailableError
 from hanse.live.backends.slurm.exit_status import end_without_record
 from hanse.live.backends.slurm.fs_thread import FsThread, report_failure
@@ -54,7 +53,6 @@ from hanse.security.wall_time import wall_now
 KEPT_BYTES_MAX: Final = 1 << 30
 """Output of forgotten attempts that is kept, oldest dropped first."""
 KEPT_COUNT_MAX: Final = 10_000
-CAPACITY_TRIES_MAX: Final = 5
 UNSTABLE_MICROSECONDS: Final = 60 * SECOND
 """Time after its return in which a controller may still end jobs that it does not remember, or remembers
 wrongly: it waits for nodes that are slow to answer."""
@@ -104,7 +102,7 @@ class SlurmBackend:
         self._output_reader = OutputReader(self._shared.output, ThreadedFiles(OUTPUT_THREADS_MAX, "outputs"))
         self._kept_outputs = KeptOutputs(self.kept_bytes_max, self.kept_count_max)
         self._follow_counts: dict[AttemptId, int] = {}
-        self._tracker = AttemptTracker(
+        self._tracker = SlurmAttemptTracker(
             self._shared, self._store, self._fs_thread, self._poll_soon, self._output_reader.wake_followers
         )
         self._submitter = JobSubmitter(
@@ -125,19 +123,8 @@ class SlurmBackend:
 
     async def capacity(self) -> tuple[NodeConfig, ...]:
         """Return the nodes as configured, or as Slurm lists them; raise ``OSError`` if it does not answer."""
-        for left in reversed(range(CAPACITY_TRIES_MAX)):
-            if self._nodes:
-                break
-            try:
-                found = await self._driver.nodes()
-            except (SlurmUnavailableError, SlurmRefusedError) as error:
-                if not left:
-                    raise OSError(f"Slurm does not list its nodes: {error}") from None
-                await asyncio.sleep(self._settings.poll / SECOND)
-                continue
-            self._nodes = discover_nodes(found, self._settings.partition)
-            if not self._nodes:
-                raise OSError(f"Slurm has no nodes in {self._settings.partition or 'any partition'}")
+        if not self._nodes:
+            self._nodes = await wait_for_nodes(self._driver, self._settings)
             self._slurm_capacity = SlurmCapacity(self._nodes, self._settings.partition)
         return self._nodes
 
@@ -149,7 +136,7 @@ class SlurmBackend:
         tracker = self._tracker
         assert tracker.listener is None, "reconcile is called once"
         self._directory.mkdir(mode=0o711, parents=True, exist_ok=True)
-        self._lock = _lock(self._directory)
+        self._lock = self._store.lock()
         self._store.make_directories()
         instance = await asyncio.to_thread(self._shared.make_directories)
         await asyncio.to_thread(tracker.load, self._scripts)
@@ -402,14 +389,3 @@ class SlurmBackend:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(report_failure)
-
-
-def _lock(directory: Path) -> int:
-    """Lock the directory for this daemon."""
-    lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        raise OSError(f"another daemon uses {directory}") from None
-    return lock

@@ -1,11 +1,21 @@
 """Slurm's nodes as nodes of the league: capacity, attributes, and withheld amounts."""
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from hanse.core.config import NodeConfig
-from hanse.live.backends.slurm.driver import SlurmJob, SlurmNode, SlurmPartition
+from hanse.live.backends.slurm.driver import (
+    SlurmDriver,
+    SlurmJob,
+    SlurmNode,
+    SlurmPartition,
+    SlurmRefusedError,
+    SlurmUnavailableError,
+)
+from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.model.constraints import ATTRIBUTES_PER_NODE_MAX, TEXT_CHARACTERS_MAX, Value
+from hanse.model.ids import SECOND
 from hanse.model.resources import CUSTOM_KINDS_MAX, Resources
 
 NODE_ATTRIBUTE: Final = "slurm.node"
@@ -14,6 +24,8 @@ GPU_GRES: Final = "gpu"
 """The generic resource that counts as GPUs; all others are custom resources."""
 MEMORY_MIB_MIN: Final = 64
 """Request for a task that asks for no memory: 0 means all of a node's memory in Slurm."""
+TRIES_MAX: Final = 5
+"""Requests for the list of nodes before a start fails."""
 _MIB: Final = 1 << 20
 
 
@@ -64,6 +76,24 @@ def discover_nodes(nodes: Sequence[SlurmNode], partition: str) -> tuple[NodeConf
     """Return the nodes of a partition (or all), ordered by name, which a restart does not change."""
     chosen = [node for node in nodes if not partition or partition in node.partitions]
     return tuple(_node_config(node) for node in sorted(chosen, key=lambda node: node.name))
+
+
+async def wait_for_nodes(driver: SlurmDriver, settings: SlurmSettings) -> tuple[NodeConfig, ...]:
+    """Return the nodes as Slurm lists them; raise ``OSError`` if it does not answer for several polls."""
+    tries = 1
+    while True:
+        try:
+            found = await driver.nodes()
+            break
+        except (SlurmUnavailableError, SlurmRefusedError) as error:
+            if tries == TRIES_MAX:
+                raise OSError(f"Slurm does not list its nodes: {error}") from None
+        tries += 1
+        await asyncio.sleep(settings.poll / SECOND)
+    nodes = discover_nodes(found, settings.partition)
+    if not nodes:
+        raise OSError(f"Slurm has no nodes in {settings.partition or 'any partition'}")
+    return nodes
 
 
 def _node_config(node: SlurmNode) -> NodeConfig:

@@ -4,14 +4,14 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hanse.league.backend_kinds import BackendKind
 from hanse.live.backends.factory import tasks_directory
-from hanse.live.backends.registry import BackendKind
 from hanse.live.backends.slurm.league_fields import SLURM_TABLE, read_slurm_settings, slurm_to_data
 from hanse.live.backends.slurm.settings import SlurmSettings
 
 if TYPE_CHECKING:
+    from hanse.league.config import ClusterEntry
     from hanse.live.backends.interface import Backend
-    from hanse.live.config.league import ClusterEntry
 
 log = logging.getLogger(__name__)
 

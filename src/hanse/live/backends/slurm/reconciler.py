@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hanse.live.backends.slurm.attempt_store import EndReason, SlurmAttempt, SubmitPhase
-from hanse.live.backends.slurm.attempt_tracker import SLACK_MICROSECONDS, AttemptTracker, now
+from hanse.live.backends.slurm.attempt_tracker import SLACK_MICROSECONDS, SlurmAttemptTracker, now
 from hanse.live.backends.slurm.driver import PENDING_STATES, SlurmJob
 from hanse.live.backends.slurm.exit_status import (
     NEVER_STARTED,
@@ -44,7 +44,7 @@ class SlurmReconciler:
     """Reconciler of a tracker's attempts. ``submit``: submits these; ``begin_max``: see ``settings``."""
 
     def __init__(
-        self, tracker: AttemptTracker, submit: Callable[[list[AttemptId]], None], begin_max: int
+        self, tracker: SlurmAttemptTracker, submit: Callable[[list[AttemptId]], None], begin_max: int
     ) -> None:
         self._tracker = tracker
         self._submit = submit

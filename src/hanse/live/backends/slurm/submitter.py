@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from hanse.live.backends.slurm.attempt_store import EndReason, SlurmAttempt, SubmitPhase
-from hanse.live.backends.slurm.attempt_tracker import AttemptTracker, now
+from hanse.live.backends.slurm.attempt_tracker import SlurmAttemptTracker, now
 from hanse.live.backends.slurm.batch_script import BatchScriptWriter
 from hanse.live.backends.slurm.capacity import requested_amounts
 from hanse.live.backends.slurm.driver import (
@@ -31,7 +31,7 @@ class JobSubmitter:
 
     def __init__(
         self,
-        tracker: AttemptTracker,
+        tracker: SlurmAttemptTracker,
         driver: SlurmDriver,
         scripts: BatchScriptWriter,
         array_max: int,

@@ -1,5 +1,5 @@
-"""Writer of docs/validation-rigid-gpu.md: published or logged figures beside ours, for rigid jobs and GPU
-clusters.
+"""Writer of docs/results/validation-rigid-gpu.md: published or logged figures beside ours, for rigid
+jobs and GPU clusters.
 
 Run as ``python -m hanse.sim.baselines.rigid.validate --traces FOLDER --output FILE [--seeds N]``.
 """
@@ -312,7 +312,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="published figures of rigid and GPU schedulers beside ours")
     usual = Path(os.environ.get("HANSE_TRACES", "../shared/traces"))
     parser.add_argument("--traces", type=Path, default=usual)
-    parser.add_argument("--output", type=Path, default=Path("docs/validation-rigid-gpu.md"))
+    parser.add_argument("--output", type=Path, default=Path("docs/results/validation-rigid-gpu.md"))
     parser.add_argument("--seeds", type=int, default=10, help="runs of each placement policy")
     chosen = parser.parse_args(arguments)
     if not chosen.traces.is_dir():

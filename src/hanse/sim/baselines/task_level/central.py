@@ -3,10 +3,10 @@ share.
 
 ``central`` is one broker for everything. It never errs, but it uses the network of all others: it launches a
 task with two messages and hears of its end with one, so a node is idle for three between two tasks. The
-independent simulator in ``docs/validation.md`` has the same three, to the last digit. ``ideal`` launches and
-hears without any message; only the minimum of three between a job's arrival and its start remains. No
-scheduler can match it: it is a bound, and the reference for a queue order. ``independent`` is ``central``
-once per broker, on fixed and equal shares of the nodes that no other broker may use.
+independent simulator in ``docs/results/validation.md`` has the same three, to the last digit. ``ideal``
+launches and hears without any message; only the minimum of three between a job's arrival and its start
+remains. No scheduler can match it: it is a bound, and the reference for a queue order. ``independent`` is
+``central`` once per broker, on fixed and equal shares of the nodes that no other broker may use.
 
 Ends at one moment are served in the order of node numbers, before an arrival at that moment. Within a job,
 tasks start in the order of the trace. A free node is taken last in, first out.

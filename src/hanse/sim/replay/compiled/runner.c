@@ -70,8 +70,6 @@ static void beat(league_t *league, runner_t *runner, int64_t now)
  * mirrors core/runner/runner.py Runner._on_local_event
  * mirrors core/runner/runner.py Runner._on_booted
  * mirrors core/runner/runner.py Runner._on_backend_reported
- * mirrors core/runner/runner.py Runner._on_task_started
- * mirrors core/runner/runner.py Runner._on_task_exited
  * The two events with which a runner begins (Booted, BackendReported) are one here: the first asks for nothing. */
 void runner_handle(league_t *league, runner_t *runner, int64_t now, int event, const message_t *message)
 {

@@ -1,0 +1,1 @@
+"""The league file: who belongs to a league, where, and with which settings."""
