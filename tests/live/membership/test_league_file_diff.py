@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from hanse.league.config import LeagueConfig
-from hanse.league.file import league_to_data, league_to_text, parse
+from hanse.league.file import league_to_text, parse
 from hanse.league.reader import league_from_data
+from hanse.league.writer import league_to_data
 from hanse.live.http.league_file_api import next_version_text
 from hanse.live.membership.league_file_diff import (
     change_problem,
