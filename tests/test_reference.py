@@ -163,6 +163,8 @@ def league(fields: tuple[FormField, ...], data: dict[str, object]) -> LeagueConf
     if fields in (NODE_FIELDS, RUNNER_FIELDS):
         cluster["runners"] = [runner]
     top: dict[str, object] = {"brokers": [broker], "clusters": [cluster]}
+    if data.get("drained"):
+        top["clusters"] = [cluster, {"name": "south", "nodes": [{}], "retired": True}]
     inner: dict[tuple[FormField, ...], dict[str, object]] = {
         LEAGUE_FIELDS: top, BROKER_FIELDS: broker, CLUSTER_FIELDS: cluster, RUNNER_FIELDS: runner,
         NODE_FIELDS: node, BACKEND_FIELDS: {"kind": "process"},

@@ -34,7 +34,7 @@ LARGE_FUNCTIONS: dict[str, int] = {}
 
 LONG_READMES: dict[str, int] = {  # theories of operation
     "src/hanse/core/broker": 48,
-    "src/hanse/core/broker/failover": 51,
+    "src/hanse/core/broker/failover": 57,
     "src/hanse/core/warden": 56,
 }
 QUESTIONING_DOCSTRINGS = {"bench": 24, "tests": 212, "tools": 31}

@@ -32,6 +32,8 @@ class FileStanding(msgspec.Struct, frozen=True):
     messages that would be lost with it."""
     estates: dict[str, int] = {}
     """Of a warden: the shards that it knows, and the latest term of each."""
+    drained: bool = False
+    """Of a warden: True if every node is drained."""
 
 
 class ApplyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

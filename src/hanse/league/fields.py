@@ -56,6 +56,12 @@ LEAGUE_FIELDS: Final = (
         "joined: {south: 2}",
     ),
     FormField(
+        "drained", "list of names", "[]", "clusters with `retired: true`",
+        "Retired clusters that were drained when they left, so that nothing can have begun there unknown to "
+        "the league. `hanse league retire` without `--force` keeps it; do not change it by hand.",
+        "drained: [south]",
+    ),
+    FormField(
         "brokers", "list of mappings", "", f"required; 1 to {BROKER_NUMBER_MAX:,}",
         "The brokers. A broker's number is its place in the list: add new ones at the end.",
         "brokers: [{name: broker-1}, {name: broker-2}]",

@@ -126,7 +126,7 @@ class WardenDaemon(Daemon):
             self.receivers[runner] = self.runner_host.on_message
             await self.runner_host.start()
         league_files = LeagueFileSync(
-            self, self._settings_problem, self._count_unfinished, self.machine.shards
+            self, self._settings_problem, self._count_unfinished, self.machine.shards, self._is_drained
         )
         api = ClusterApi(self, self.entry, self.machine, shell, backend, league_files)
         await self.serve(api.application(), api.revocations, league_files)
@@ -136,6 +136,10 @@ class WardenDaemon(Daemon):
     def _count_unfinished(self) -> int:
         """Count attempts that run, and ends that their broker has not acknowledged."""
         return self.machine.attempts + len(self.machine.attempt_tracker.unacked_ends)
+
+    def _is_drained(self) -> bool:
+        """True if every node is drained."""
+        return all(drains for _, drains, _ in self.machine.states())
 
     def _settings_problem(self, league: LeagueConfig) -> str:
         problem = backend_directory_problem(league, self.identity.name)

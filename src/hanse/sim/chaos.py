@@ -276,6 +276,9 @@ def describe_options(seed: int) -> list[str]:
         for verb, names in (("joins later", changes.joins), ("retires", changes.retires))
         if names
     ]
+    if changes.abandons:
+        when = "after every warden has agreed" if changes.awaits_all else "at any moment of it"
+        lines.append(f"retires by force: a broker in the middle of a takeover, {when}")
     for name in options.__struct_fields__:
         value = getattr(options, name)
         if name == "wardens":

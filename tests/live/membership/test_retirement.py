@@ -35,7 +35,7 @@ class Told:
 
 
 def standing(running: int = 0, **estates: int) -> FileStanding:
-    return FileStanding(0, "", "", running, estates)
+    return FileStanding(0, "", "", running, estates, drained=True)
 
 
 def problem(name: str, is_open: bool = False, **answers: FileStanding) -> str:
@@ -45,6 +45,8 @@ def problem(name: str, is_open: bool = False, **answers: FileStanding) -> str:
 
 def test_a_cluster_that_is_needed_stays() -> None:
     assert problem("south", True, south=standing()) == "south accepts work"
+    older = FileStanding(0, "", "", 0, {})
+    assert problem("south", south=older) == "south accepts work", "the cluster knows, not only who is asked"
     assert problem("south") == "south does not report its tasks: it is away"
     assert problem("south", south=standing(2)).startswith("2 tasks run in south, or have ended")
     assert problem("south", south=standing()) == ""

@@ -14,6 +14,7 @@ from hanse.core.broker.cluster_eligibility import ClusterEligibility
 from hanse.core.broker.cluster_view import ViewState
 from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.failover.end_log import EndLog
+from hanse.core.broker.failover.orphaned_jobs import OrphanedJobs
 from hanse.core.broker.failover.redirects import find_answering_broker
 from hanse.core.broker.failover.replication import ShardReplication
 from hanse.core.broker.failover.standby import StandbyShards
@@ -39,6 +40,7 @@ from hanse.model.events import (
 from hanse.model.ids import JobId, job_text
 from hanse.model.messages import (
     Gossip,
+    JobEnded,
     OwnershipReply,
     OwnershipTransferred,
     RequestSnapshot,
@@ -69,6 +71,7 @@ class Broker:
         self._warden_messages = WardenMessages(
             self._context, self._placement, self._grants, self._lifecycle, self._replication, self._standby
         )
+        self._orphaned = OrphanedJobs(self._context, self._lifecycle, self._replication)
         self._admission = Admission(self._context, self._lifecycle, self._replication)
         self._advice = self._placement.sizing.advice
         self._eligibility = ClusterEligibility(self._context, self._lifecycle)
@@ -162,6 +165,7 @@ class Broker:
             Gossip: self._on_gossip,
             OwnershipTransferred: self._on_ownership_transferred,
             **self._lifecycle.dependencies.handlers(),
+            JobEnded: self._on_job_ended,
             **self._standby.handlers(),
             **self._replication.teardown.handlers(),
             **self._replication.duplicates.handlers(),
@@ -175,6 +179,10 @@ class Broker:
 
     def _on_ownership_reply(self, source: str, body: OwnershipReply) -> None:
         (self._takeover if body.takeover_id else self._replication).on_ownership_reply(source, body)
+
+    def _on_job_ended(self, source: str, body: JobEnded) -> None:
+        self._lifecycle.dependencies.on_job_ended(source, body)
+        self._orphaned.on_job_ended(source, body)
 
     def _on_ownership_transferred(self, source: str, body: OwnershipTransferred) -> None:
         self._takeover.on_ownership_transferred(source, body)
@@ -214,6 +222,7 @@ class Broker:
         self._placement.sizing.send_updates()
         self._replication.review()
         self._takeover.review()
+        self._orphaned.review()
         if self._eligibility.give_up_silent(now):
             self._replication.teardown.has_grown = True
         if self._lifecycle.dependencies.unknown_jobs:
@@ -283,6 +292,14 @@ class Broker:
     def count_unreplicated(self) -> int:
         """Count the jobs and messages that would be lost with this broker."""
         return self._replication.teardown.count_unreplicated() + self._standby.count_takeovers()
+
+    def count_exposed(self) -> int:
+        """Count the jobs without a complete copy elsewhere, and what others were not sent yet."""
+        return self._replication.teardown.count_exposed()
+
+    def standby_shards(self) -> dict[str, tuple[str, bool]]:
+        """Return the shards of which it keeps copies: the owner, and whether their takeover is under way."""
+        return {shard: (copy.owner, copy.is_taking_over) for shard, copy in self._standby.shards.items()}
 
     def is_alive(self, broker: str) -> bool:
         """True if a peer is not suspected of being dead."""

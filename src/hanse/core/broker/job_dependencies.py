@@ -65,7 +65,7 @@ class JobDependencies:
 
     def handlers(self) -> dict[type, Callable[[str, Any], None]]:
         """Return the handlers by message type."""
-        return {WatchJobs: self.on_watch_jobs, JobEnded: self.on_job_ended}
+        return {WatchJobs: self.on_watch_jobs}
 
     def add(self, record: JobRecord) -> None:
         """Note the jobs for which a new job waits."""

@@ -28,6 +28,7 @@ from hanse.live.http.responses import RefusedError, json_answer, read_body, retr
 from hanse.live.membership.league_file_diff import (
     change_problem,
     describe_changes,
+    extend_drained,
     extend_joined,
     find_newly_retired,
     is_same,
@@ -118,7 +119,7 @@ class LeagueFileApi:
             return ApplyAnswer(old.version + bool(changes), changes)
         try:
             await membership.learn(
-                old.version + 1, await membership.propose(next_version_text(body.text, old, new))
+                old.version + 1, await membership.propose(next_version_text(body.text, old, new, body.force))
             )
         except BehindError:
             await membership.catch_up()
@@ -192,12 +193,14 @@ def _conflict(code: str, message: str) -> RefusedError:
     )  # fmt: skip
 
 
-def next_version_text(text: str, old: LeagueConfig, new: LeagueConfig) -> str:
+def next_version_text(text: str, old: LeagueConfig, new: LeagueConfig, is_forced: bool = False) -> str:
     """Return the file as the next version, with comments and order kept where possible."""
     version = old.version + 1
-    wanted = msgspec.structs.replace(new, version=version, joined=extend_joined(old, new, version))
-    pairs = ", ".join(f"{name}: {since}" for name, since in wanted.joined)
-    lines = {"joined": f"joined: {{{pairs}}}"} if pairs else {}
+    joined, drained = extend_joined(old, new, version), extend_drained(old, new, is_forced)
+    wanted = msgspec.structs.replace(new, version=version, joined=joined, drained=drained)
+    pairs = ", ".join(f"{name}: {since}" for name, since in joined)
+    lines = {"drained": f"drained: [{', '.join(drained)}]"} if drained else {}
+    lines |= {"joined": f"joined: {{{pairs}}}"} if pairs else {}
     candidate = text
     for key, line in {**lines, "version": f"version: {version}"}.items():
         there = re.compile(rf"^{key}:[^\n]*$", re.MULTILINE)

@@ -87,7 +87,7 @@ class LeagueFileSync:
 
     ``settings_problem`` returns why the member's machine cannot go on with another league; empty: it can.
     ``count_unfinished`` counts the attempts of a warden, or records that only this broker has;
-    ``standby_terms`` returns the terms known to a warden.
+    ``standby_terms`` returns the terms known to a warden, ``is_drained`` whether all its nodes are drained.
     """
 
     def __init__(
@@ -96,11 +96,13 @@ class LeagueFileSync:
         settings_problem: Callable[[LeagueConfig], str],
         count_unfinished: Callable[[], int] = lambda: 0,
         standby_terms: Callable[[], dict[str, int]] = dict,
+        is_drained: Callable[[], bool] = lambda: False,
     ) -> None:
         self._host = host
         self._settings_problem = settings_problem
         self._count_unfinished = count_unfinished
         self._standby_terms = standby_terms
+        self._is_drained = is_drained
         self._file = Home(host.home).league_file
         self.text = self._file.read_text(encoding="utf-8")
         self._digest = digest_of(self.text)
@@ -134,7 +136,12 @@ class LeagueFileSync:
     def standing(self) -> FileStanding:
         """File of this member."""
         return FileStanding(
-            self.newest.version, self._digest, self.problem, self._count_unfinished(), self._standby_terms()
+            self.newest.version,
+            self._digest,
+            self.problem,
+            self._count_unfinished(),
+            self._standby_terms(),
+            self._is_drained(),
         )
 
     def summary(self) -> dict[str, object]:

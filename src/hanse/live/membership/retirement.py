@@ -27,6 +27,8 @@ async def cluster_retirement_problem(files: LeagueFileSync, name: str, is_open: 
         standing = await files.ask_standing(name)
     except (OSError, ValueError) as error:
         return f"{name} does not report its tasks: {error}"
+    if not standing.drained:
+        return f"{name} accepts work"  # the broker that is asked may not have heard of its nodes yet
     if standing.running:
         return f"{standing.running} tasks run in {name}, or have ended without an acknowledgement"
     unshared = dict(standing.estates)

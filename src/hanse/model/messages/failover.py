@@ -50,6 +50,9 @@ class OwnershipReply(msgspec.Struct, frozen=True, array_like=True, gc=False, tag
     ended: tuple[AttemptEnd, ...] = ()
     """Ends that were not acknowledged yet, with an accepted takeover."""
     refusal: RefusalReason | None = None  # refused without a look: closed, or too many shards
+    is_abandoned: bool = False
+    """True in a refusal to the former owner if the owner has retired and never acted for the shard here: the
+    warden had only agreed to its takeover."""
 
 
 class Replica(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -56,8 +56,8 @@ class ActualTasks:
         """Jobs that a client asked to cancel."""
         self.retired_brokers: list[str] = []
         """Brokers that have retired, with everything that only they remembered."""
-        self.retired_clusters: list[str] = []
-        """Clusters that have retired."""
+        self.doubtful_clusters: list[str] = []
+        """Clusters that have retired, and are not on record as drained when they left."""
         self.gang_launches: dict[int, list[tuple[int, TaskId, str]]] = {}
         """Launches of gangs: true time, task, cluster."""
 
@@ -79,10 +79,10 @@ class ActualTasks:
 
     def can_fail_by_loss(self, task: TaskId, attempt: int) -> bool:
         """True if a loss of this attempt fails the task. Attempt 0: an attempt that nobody can report,
-        because its cluster has retired."""
+        because its cluster may have vanished with it."""
         plan = self.jobs.get(job_of(task))
         is_once = plan is not None and plan.spec.on_loss is OnLoss.FAIL
-        return is_once and (attempt > 0 or bool(self.retired_clusters))
+        return is_once and (attempt > 0 or bool(self.doubtful_clusters))
 
     def is_settled_without_success(self, task: TaskId) -> bool:
         """True if a broker has reported a final outcome of the task other than a success."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.failover.owned_shards import OwnedShard, PendingRelease
-from hanse.core.broker.failover.terms import takeover_count
+from hanse.core.broker.failover.terms import TERMS_BITS, takeover_count
 from hanse.model.messages import OwnershipTransferred, ShardId
 from hanse.model.messages.shard_teardown import CloseShard, CloseShardReply, DropReplicas, OwnershipReleased
 
@@ -73,8 +73,12 @@ class ShardTeardown:
                 self._send_released(pending.shard, pending.new_owner, pending.new_owner_term)
 
     def count_unreplicated(self) -> int:
-        """Count what would be lost with this broker: jobs without a complete copy elsewhere, and messages
-        that others have not received, such as a takeover or an acknowledgement."""
+        """Count what would be lost with this broker: what is exposed, and messages that others have not
+        received, such as a takeover or an acknowledgement."""
+        return self.count_exposed() + sum(len(link.unacked) for link in self.context.links.links.values())
+
+    def count_exposed(self) -> int:
+        """Count the jobs without a complete copy elsewhere, and what others were not sent yet."""
         context, owned = self.context, self.state.owned
         exposed = [
             name
@@ -85,7 +89,7 @@ class ShardTeardown:
         untold = sum(owned_shard.count_unsent() for owned_shard in owned.values()) + len(
             context.end_acks.state.entries
         )
-        return jobs + untold + sum(len(link.unacked) for link in context.links.links.values())
+        return jobs + untold
 
     def trim(self) -> None:
         """Drop lease rounds of foreign shards where there are more than are kept."""
@@ -143,9 +147,9 @@ class ShardTeardown:
         context = self.context
         context.mark("broker.closed_estate")
         self.shards.remove(shard)
-        self._forget_shard(shard)
+        self.forget_shard(shard)
 
-    def _forget_shard(self, shard: ShardId) -> None:
+    def forget_shard(self, shard: ShardId) -> None:
         """Drop the lease rounds of a former shard, and have peers drop the copies that we sent."""
         context = self.context
         self.has_grown = True
@@ -167,7 +171,7 @@ class ShardTeardown:
         state.transferred[message.shard] = new_owner
         if len(state.transferred) > TRANSFERRED_MAX:
             del state.transferred[next(iter(state.transferred))]
-        self._forget_shard(message.shard)
+        self.forget_shard(message.shard)
         if (
             owned_shard is not None
             and owned_shard.former_owner
@@ -176,7 +180,11 @@ class ShardTeardown:
             self.context.mark("broker.owes_word")
             state.pending_releases.append(
                 PendingRelease(
-                    message.shard, owned_shard.term, owned_shard.former_owner, new_owner, message.term
+                    message.shard,
+                    owned_shard.takeover_number << TERMS_BITS,
+                    owned_shard.former_owner,
+                    new_owner,
+                    message.term,
                 )
             )
         else:
@@ -190,7 +198,7 @@ class ShardTeardown:
         if (
             owned_shard is not None
             and owned_shard.former_owner == former_owner
-            and takeover_count(owned_shard.term) == number
+            and owned_shard.takeover_number == number
         ):
             owned_shard.former_owner = ""
         due_releases = [
