@@ -73,7 +73,7 @@ class BackendEntry(msgspec.Struct, frozen=True):
     """Bytes that the files of one task may take in its working directory and as output; 0: a quarter of the
     disk."""
     files: int = 0
-    """Number of these files; 0: a quarter of the disk's inodes, ``disk_quota.FILES_MAX`` at most."""
+    """Number of these files; 0: a quarter of the disk's inodes, ``disk_monitor.FILES_MAX`` at most."""
     directory: str = ""
     """Directory of the runners' tasks, with a subdirectory for each runner; empty: the member's own
     directory, on the disk of its journal."""

@@ -21,9 +21,9 @@ from hanse.core.warden.warden import Warden
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.sim.checkers.oracle import Oracle
 from hanse.sim.clients import Clients
-from hanse.sim.faults import SeedOptions
 from hanse.sim.journalled_process import JournalledProcess
 from hanse.sim.league import LeagueVersion, SimulatedLeague
+from hanse.sim.seed_options import SeedOptions
 
 MEMBERSHIP_SEED_MASK: Final = 0x3E3B
 """Mask that makes these draws independent of all others, so that seeds without changes stay the same."""
@@ -223,7 +223,7 @@ class MemberChanger:
         if name in self._league.wardens:
             warden = cast(Warden, process.machine)
             is_drained = all(drains for _, drains, _ in warden.states())
-            is_idle = is_drained and not warden.attempts and not warden.attempt_tracker.unacked_ends
+            is_idle = is_drained and not warden.attempt_count and not warden.attempt_tracker.unacked_ends
             return is_idle and not process.uncommitted and self._is_dispensable(name)
         return not cast(Broker, process.machine).count_unreplicated() and not self._has_clients(name)
 

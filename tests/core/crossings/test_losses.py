@@ -4,7 +4,7 @@ wherever it was lost; one that certainly never began does."""
 import pytest
 
 from hanse.core.config import Timings
-from hanse.model.decision import DecisionKind
+from hanse.model.decision_record import DecisionKind
 from hanse.model.ids import SECOND, JobId
 from hanse.model.job import JobSpec, OnLoss, UnreachablePolicy
 from hanse.model.messages import (
@@ -17,7 +17,7 @@ from hanse.model.messages import (
     RunnerOrders,
     TaskUpdates,
 )
-from tests.core.broker.test_cluster_eligibility import start_again
+from tests.core.broker.test_cluster_lifecycle import start_again
 from tests.core.crossings.harness import Crossings
 from tests.core.wired import job, node, tasks
 

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from hanse.api.league_records import (
+from hanse.api.league_file_records import (
     ApplyAnswer,
     ApplyRequest,
     BallotAnswer,
@@ -21,7 +21,7 @@ from hanse.api.league_records import (
 )
 from hanse.league.config import LeagueConfig, LeagueError
 from hanse.league.file import league_to_text, parse
-from hanse.live.http import operations as op
+from hanse.live.http import operation_table as op
 from hanse.live.http.api_call import ApiCall, Handler
 from hanse.live.http.operation_record import Operation
 from hanse.live.http.responses import RefusedError, json_answer, read_body, retry_later
@@ -33,8 +33,8 @@ from hanse.live.membership.league_file_diff import (
     find_newly_retired,
     is_same,
 )
-from hanse.live.membership.membership import BehindError, LeagueFileSync, NoMajorityError
-from hanse.live.membership.retirement import broker_retirement_problem, cluster_retirement_problem
+from hanse.live.membership.league_file_sync import BehindError, LeagueFileSync, NoMajorityError
+from hanse.live.membership.retirement_check import broker_retirement_problem, cluster_retirement_problem
 
 TELL_SECONDS_MAX: Final = 4.0
 """Seconds that an admin's request waits until the other members have the new file."""

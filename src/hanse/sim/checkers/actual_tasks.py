@@ -74,7 +74,7 @@ class ActualTasks:
             return True
         if spec.after and self.retired_brokers:
             return True  # no other broker may remember how such a job ended
-        tasks = [task_id(job, index) for index in range(spec.tasks)]
+        tasks = [task_id(job, index) for index in range(spec.task_count)]
         return any(other in self.failed_tasks or self.is_settled_without_success(other) for other in tasks)
 
     def can_fail_by_loss(self, task: TaskId, attempt: int) -> bool:
@@ -95,12 +95,12 @@ class ActualTasks:
         if plan is None or self.specs[plan.number].deadline is not None:
             return False
         return self.has_succeeded(job) and not any(
-            self.is_settled_without_success(task_id(job, index)) for index in range(plan.spec.tasks)
+            self.is_settled_without_success(task_id(job, index)) for index in range(plan.spec.task_count)
         )
 
     def has_succeeded(self, job: JobId) -> bool:
         """True if every task of the job has really succeeded."""
         plan = self.jobs.get(job)
         return plan is not None and all(
-            task_id(job, index) in self.success_times for index in range(plan.spec.tasks)
+            task_id(job, index) in self.success_times for index in range(plan.spec.task_count)
         )

@@ -46,7 +46,7 @@ class OrphanedJobs:
             return
         for job in [job for job in state.orphaned if not self._is_in(job, orphaned)]:
             del state.orphaned[job]
-        if context.membership.least_version() < context.config.version:
+        if context.gossip.least_version() < context.config.version:
             return  # a peer may still get copies from the retired broker
         for shard in orphaned:
             self._review_shard(shard)
@@ -60,7 +60,7 @@ class OrphanedJobs:
         records = [record for record in context.jobs.values() if record.shard == shard]
         for record in records:
             known.setdefault(record.id, {})
-        for peer in context.membership.peers:
+        for peer in context.gossip.peers:
             jobs = [record.id for record in records if peer not in known[record.id]]
             if jobs and not context.links.link(peer).unacked:
                 question = WatchJobs(ORPHANS_ROUND, tuple(jobs[:ENTRIES_MAX]))
@@ -101,7 +101,7 @@ class OrphanedJobs:
     def _end_if_unknown(self, record: JobRecord) -> None:
         """Cancel a job that no other broker knows."""
         answers = self.state.orphaned[record.id]
-        if not all(peer in answers for peer in self.context.membership.peers):
+        if not all(peer in answers for peer in self.context.gossip.peers):
             return
         self.context.mark("broker.ended_orphan")
         del self.state.orphaned[record.id]

@@ -19,8 +19,8 @@ from hanse.core.broker.failover.owned_shards import (
     new_owned_shard,
 )
 from hanse.core.broker.failover.replica_updates import replica_messages
+from hanse.core.broker.failover.shard_teardown import ShardTeardown
 from hanse.core.broker.failover.standby import StandbyShards
-from hanse.core.broker.failover.teardown import ShardTeardown
 from hanse.core.broker.failover.terms import reclaimed_term, takeover_count
 from hanse.core.broker.job_lifecycle import JobLifecycle
 from hanse.core.broker.job_table import OUTCOME_BY_STATE, JobRecord
@@ -175,7 +175,7 @@ class ShardReplication:
 
     def _find_next_standby(self) -> str:
         """Return the first reachable peer on the ring; "" if there is none."""
-        return next((name for name in self.context.membership.ring if self.context.is_reachable(name)), "")
+        return next((name for name in self.context.gossip.ring if self.context.is_reachable(name)), "")
 
     def _find_refusing(self, owned: OwnedShard) -> list[str]:
         """Return the clusters that have not accepted the present term."""

@@ -49,7 +49,7 @@ class ShardTakeover:
         for shard, shard_copy in list(self.standby.shards.items()):
             if shard_copy.owner in context.config.retired and not can_take_over(shard_copy):
                 del self.standby.shards[shard]  # the rest of the copy never comes
-            elif context.membership.is_alive(shard_copy.owner):
+            elif context.gossip.is_alive(shard_copy.owner):
                 if shard_copy.is_taking_over:
                     context.mark("broker.adoption_abandoned")
                     self.standby.abort_takeover(shard, shard_copy)
@@ -112,8 +112,8 @@ class ShardTakeover:
         standby = next(
             (
                 name
-                for name in context.membership.ring
-                if name != shard_copy.owner and context.membership.is_alive(name)
+                for name in context.gossip.ring
+                if name != shard_copy.owner and context.gossip.is_alive(name)
             ),
             "",
         )
