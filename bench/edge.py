@@ -23,11 +23,11 @@ from figures import as_program
 
 from hanse.learning.edge.env import setting as settings
 from hanse.learning.edge.env.keyed_random import derive_key, uniform
-from hanse.learning.edge.env.observation import observe
+from hanse.learning.edge.env.policy_interface import NONE, Choice
+from hanse.learning.edge.env.published_observation import observe
 from hanse.learning.edge.env.setting import Setting
 from hanse.learning.edge.env.speeds import CONVERGENCE
 from hanse.learning.edge.env.streams import make_streams
-from hanse.learning.edge.env.view import NONE, Choice
 from hanse.learning.edge.env.world import EdgeWorld
 from hanse.learning.edge.network import network_file
 from hanse.learning.edge.network.features import encode
@@ -70,7 +70,7 @@ class PlainEpisode:
         self.queue: list[list[int]] = [[] for _ in setting.capacity]
         self.running: list[list[list[float]]] = [[] for _ in setting.capacity]
         self.time, self.rounds, self.arrived, self.done = 0, 0, 0, 0
-        self.finish = [NONE] * setting.tasks
+        self.finish = [NONE] * setting.task_count
         self.arrive()
 
     def step(self, answer: Answer) -> None:
@@ -132,7 +132,7 @@ class PlainEpisode:
 
     def arrive(self) -> None:
         """Show the tasks of this step: the first empty slot of every cluster they reach, else its queue."""
-        while self.arrived < self.setting.tasks and self.arrival[self.arrived] <= self.time:
+        while self.arrived < self.setting.task_count and self.arrival[self.arrived] <= self.time:
             for n in self.reach[self.arrived]:
                 if NONE in self.pending[n]:
                     self.pending[n][self.pending[n].index(NONE)] = self.arrived

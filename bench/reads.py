@@ -27,12 +27,12 @@ from figures import as_program
 
 from hanse.core.broker import job_table
 from hanse.live.readmodel.read_model import ReadModel
-from hanse.model.decision import ConsideredCluster, Decision, DecisionKind
+from hanse.model.decision_record import ConsideredCluster, DecisionKind, DecisionRecord
 from hanse.model.effects import Effect, JobAccepted, JobSettled, RecordDecision, SendMessage, TaskSettled
 from hanse.model.events import Event, JobSubmitted, MessageReceived
-from hanse.model.history import AttemptsEnded, JobAdded, TasksPlaced, TasksStarted
 from hanse.model.ids import JobId, job_id, task_id
 from hanse.model.job import JobSpec, TaskGroup
+from hanse.model.job_history import AttemptsEnded, JobAdded, TasksPlaced, TasksStarted
 from hanse.model.messages import (
     AttemptEnd,
     Claim,
@@ -96,7 +96,7 @@ class Stream:
             self.request += 1
             self.now += 10
             spec = JobSpec((TaskGroup(count=self.width, ask=self.ask),), name=f"job{job % 50}", tenant="t1")
-            decision = Decision(
+            decision = DecisionRecord(
                 self.now, "b1", job, 0, DecisionKind.WAITING, self.width, "no room in any cluster's view",
                 self.considered,
             )  # fmt: skip
@@ -118,7 +118,7 @@ class Stream:
                 nodes = tuple(index % NODES for index in tasks)
                 lots.append(TaskBatch(job, 0, self.brief, tasks, (1,) * len(tasks), nodes, self.ask))
             self.sent += 1
-            decision = Decision(
+            decision = DecisionRecord(
                 self.now, "b1", job, 0, DecisionKind.PLACED, self.width, "bound room granted by north"
             )
             claim = Claim(self.sent, (("b1#1", 1),), self.now, tuple(lots))

@@ -31,8 +31,8 @@ from figures import options_of, tell
 
 from hanse.sim.replay.execution import run_once
 from hanse.sim.replay.metrics import RunResult
-from hanse.sim.replay.records import SECOND, ReplaySettings, ReplayWorkload
 from hanse.sim.replay.registry import policies
+from hanse.sim.replay.run_records import SECOND, ReplaySettings, ReplayWorkload
 from hanse.sim.replay.trace_workload import read_workload, scale_to_load, workload_from_chunk
 from hanse.sim.replay.validate import traces_folder
 from hanse.sim.traces.chunk import concatenate
@@ -67,11 +67,12 @@ def run(peers: Path | None = None, jobs: int | None = None) -> dict[str, Any]:
     return {
         "machine": {"python": platform.python_version(), "cpu": platform.machine()},
         "beside": {
-            "trace": whole.name, "tasks": whole.tasks, "nodes": crowd.nodes, "load": whole.load(crowd.nodes),
-            "reading_cpu_seconds": reading, **beside, **others, "agreement": _agreement(whole, crowd, others),
+            "trace": whole.name, "tasks": whole.task_count, "nodes": crowd.nodes,
+            "load": whole.load(crowd.nodes), "reading_cpu_seconds": reading, **beside, **others,
+            "agreement": _agreement(whole, crowd, others),
         },
         "goal": {
-            "trace": google.name, "tasks": google.tasks, "nodes": league.nodes, "bars": BARS,
+            "trace": google.name, "tasks": google.task_count, "nodes": league.nodes, "bars": BARS,
             **{name: _ours(name, google, league) for name in NAMES},
             "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             "memory_bar": MEMORY_BAR,
@@ -146,7 +147,9 @@ def _peer(peers: Path | None, name: str, workload: ReplayWorkload, nodes: int) -
     if done.returncode:
         return {"left_out": done.stderr.strip().splitlines()[-1]}
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    assert found["tasks"] == workload.tasks, f"{name} ran {found['tasks']} of {workload.tasks} tasks"
+    assert found["tasks"] == workload.task_count, (
+        f"{name} ran {found['tasks']} of {workload.task_count} tasks"
+    )
     return {
         "tasks_per_cpu_second": round(found["tasks"] / found["cpu_seconds"]),
         "cpu_seconds": round(found["cpu_seconds"], 3),

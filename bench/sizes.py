@@ -12,7 +12,7 @@ from typing import Any
 from hanse.sim.baselines.task_level.central import central
 from hanse.sim.replay.hanse_policy import run_hanse
 from hanse.sim.replay.metrics import delays_of
-from hanse.sim.replay.records import ReplaySettings
+from hanse.sim.replay.run_records import ReplaySettings
 from hanse.sim.replay.trace_workload import read_workload
 from hanse.sim.replay.validate import traces_folder
 
@@ -46,8 +46,8 @@ def main() -> None:
             rows.append({
                 "nodes": nodes, "brokers": brokers, "clusters": clusters, "seed": seed,
                 "unseen": (nodes, brokers, clusters) in UNSEEN, "ratio": round(float(ours / oracle), 3),
-                "messages_per_task": round(ran.messages / google.tasks, 3),
-                "rejects_per_task": round(ran.rejects / google.tasks, 4),
+                "messages_per_task": round(ran.messages / google.task_count, 3),
+                "rejects_per_task": round(ran.rejects / google.task_count, 4),
             })  # fmt: skip
             print(json.dumps(rows[-1]), flush=True)
     for figure in ("ratio", "messages_per_task", "rejects_per_task"):

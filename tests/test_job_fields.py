@@ -8,15 +8,15 @@ import pytest
 from click.testing import CliRunner
 from tools.reference.job_file import page
 
-from hanse.api.job_forms import FORMS, make_forms
+from hanse.api.job_schemas import FORMS, make_schemas
 from hanse.cli.commands.submit import submit
 from hanse.cli.job_options import job_options
 from hanse.client.job_form import form_from_options, option_of
-from hanse.client.resubmission import resubmission_form
+from hanse.client.retry_form import retry_form
 from hanse.live.http.openapi import document
 from hanse.model import job_fields, job_parser
 from hanse.model.field_reader import read_integer
-from hanse.model.form_fields import FormOption, JobField, JobFormTable, OptionKind
+from hanse.model.file_fields import CommandOption, JobField, JobFormTable, OptionKind
 from hanse.model.job import JobSpec
 from hanse.model.job_parser import parse_job_form
 
@@ -104,7 +104,7 @@ def test_every_row_is_resubmitted() -> None:
     }  # fmt: skip
     spec = parse_job_form(form)
     assert isinstance(spec, JobSpec), spec
-    written = resubmission_form(spec, [0, 1])
+    written = retry_form(spec, [0, 1])
     assert not isinstance(written, str), written
     again = parse_job_form(written)
     assert again == msgspec.structs.replace(spec, client_id="")
@@ -126,7 +126,7 @@ class ColouredJob(JobSpec, frozen=True):
 COLOUR = JobField(
     "colour", "whole number", "0", "", "Colour of the job in tables.", "colour: 3",
     read=read_integer, schema=int,
-    option=FormOption(("--colour",), 155, "Colour of the job.", "N", OptionKind.WHOLE),
+    option=CommandOption(("--colour",), 155, "Colour of the job.", "N", OptionKind.WHOLE),
 )  # fmt: skip
 
 
@@ -160,11 +160,11 @@ def test_a_new_row_reaches_the_parser_options_resubmission_openapi_and_the_page(
     assert parse_job_form({**form, "colour": "red"}) == (
         job_parser.Problem("colour", "this is a whole number, not 'red'"),
     )
-    written = resubmission_form(spec, [0])
+    written = retry_form(spec, [0])
     assert parse_job_form(written) == spec
 
-    assert "colour" in {field.encode_name for field in msgspec.structs.fields(make_forms().job)}
-    _, schemas = msgspec.json.schema_components([make_forms().job])
+    assert "colour" in {field.encode_name for field in msgspec.structs.fields(make_schemas().job)}
+    _, schemas = msgspec.json.schema_components([make_schemas().job])
     assert schemas["JobForm"]["properties"]["colour"]["description"] == COLOUR.meaning
     assert "### `colour`" in page()
     assert "option `--colour`" in page()

@@ -33,8 +33,8 @@ from hanse.live.backends.slurm.league_fields import SLURM_TABLE
 from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.live.http.openapi import document
 from hanse.live.http.operation_record import Operation
-from hanse.live.http.operations import OPERATIONS_BY_ROLE
-from hanse.model.form_fields import FormField
+from hanse.live.http.operation_table import OPERATIONS_BY_ROLE
+from hanse.model.file_fields import FileField
 from hanse.model.job import JobSpec
 from hanse.model.job_fields import AFFINITY_FIELDS, CLUSTERS_FIELDS, TABLE
 from hanse.model.job_parser import parse_job_form
@@ -57,7 +57,7 @@ def job(data: dict[str, object]) -> JobSpec:
     return spec
 
 
-def placed(field: FormField, data: dict[str, object]) -> JobSpec:
+def placed(field: FileField, data: dict[str, object]) -> JobSpec:
     """A job with some of its form where the field belongs."""
     if field in CLUSTERS_FIELDS:
         return job({"clusters": data})
@@ -100,7 +100,7 @@ def test_every_generated_page_says_so() -> None:
 
 
 @pytest.mark.parametrize("field", JOB_FILE, ids=lambda field: field.name)
-def test_every_example_of_a_job_field_is_accepted(field: FormField) -> None:
+def test_every_example_of_a_job_field_is_accepted(field: FileField) -> None:
     data = yaml.safe_load(field.example)
     assert field.name in data
     assert field.meaning.endswith(".")
@@ -112,7 +112,7 @@ def test_every_example_of_a_job_field_is_accepted(field: FormField) -> None:
     [field for field in JOB_FILE if field.default and field is not TABLE.group_name],
     ids=lambda field: field.name,
 )
-def test_the_default_of_a_job_field_is_what_the_parser_takes(field: FormField) -> None:
+def test_the_default_of_a_job_field_is_what_the_parser_takes(field: FileField) -> None:
     assert placed(field, {field.name: yaml.safe_load(field.default)}) == placed(field, {})
 
 
@@ -148,13 +148,13 @@ def test_every_condition_of_the_job_page_is_one() -> None:
 
 
 TIMING_FIELDS = timing_fields()
-LEAGUE_FILE: list[tuple[tuple[FormField, ...], FormField]] = [
+LEAGUE_FILE: list[tuple[tuple[FileField, ...], FileField]] = [
     (fields, field) for _, _, fields in SECTIONS for field in fields
 ]
 LEAGUE_FILE += [(TIMING_FIELDS, field) for field in TIMING_FIELDS]
 
 
-def league(fields: tuple[FormField, ...], data: dict[str, object]) -> LeagueConfig | tuple[Problem, ...]:
+def league(fields: tuple[FileField, ...], data: dict[str, object]) -> LeagueConfig | tuple[Problem, ...]:
     """A league with some of its file where the fields belong."""
     broker: dict[str, object] = {"name": "b1"}
     node: dict[str, object] = {}
@@ -163,7 +163,9 @@ def league(fields: tuple[FormField, ...], data: dict[str, object]) -> LeagueConf
     if fields in (NODE_FIELDS, RUNNER_FIELDS):
         cluster["runners"] = [runner]
     top: dict[str, object] = {"brokers": [broker], "clusters": [cluster]}
-    inner: dict[tuple[FormField, ...], dict[str, object]] = {
+    if data.get("drained"):
+        top["clusters"] = [cluster, {"name": "south", "nodes": [{}], "retired": True}]
+    inner: dict[tuple[FileField, ...], dict[str, object]] = {
         LEAGUE_FIELDS: top, BROKER_FIELDS: broker, CLUSTER_FIELDS: cluster, RUNNER_FIELDS: runner,
         NODE_FIELDS: node, BACKEND_FIELDS: {"kind": "process"},
         SLURM_TABLE: {"kind": "slurm"}, USERS_FIELDS: {}, POLICY_FIELDS: {}, TIMING_FIELDS: {},
@@ -181,7 +183,7 @@ def league(fields: tuple[FormField, ...], data: dict[str, object]) -> LeagueConf
 
 
 @pytest.mark.parametrize(("fields", "field"), LEAGUE_FILE, ids=lambda given: getattr(given, "name", ""))
-def test_every_example_of_a_league_field_is_accepted(fields: tuple[FormField, ...], field: FormField) -> None:
+def test_every_example_of_a_league_field_is_accepted(fields: tuple[FileField, ...], field: FileField) -> None:
     data = yaml.safe_load(field.example)
     assert field.name in data
     assert field.meaning.endswith(".")
@@ -193,7 +195,7 @@ def test_every_example_of_a_league_field_is_accepted(fields: tuple[FormField, ..
 
 
 @pytest.mark.parametrize(("fields", "field"), LEAGUE_FILE, ids=lambda given: getattr(given, "name", ""))
-def test_the_parser_reads_every_league_field(fields: tuple[FormField, ...], field: FormField) -> None:
+def test_the_parser_reads_every_league_field(fields: tuple[FileField, ...], field: FileField) -> None:
     found = league(fields, {field.name: {1: 2}})
     assert isinstance(found, tuple), f"nothing reads {field.name}"
     assert any(field.name in problem.field for problem in found), found

@@ -34,7 +34,7 @@ LARGE_FUNCTIONS: dict[str, int] = {}
 
 LONG_READMES: dict[str, int] = {  # theories of operation
     "src/hanse/core/broker": 48,
-    "src/hanse/core/broker/failover": 51,
+    "src/hanse/core/broker/failover": 57,
     "src/hanse/core/warden": 56,
 }
 QUESTIONING_DOCSTRINGS = {"bench": 24, "tests": 212, "tools": 31}
@@ -42,7 +42,7 @@ QUESTIONING_DOCSTRINGS = {"bench": 24, "tests": 212, "tools": 31}
 
 WORDS_ALLOWED = {
     "GLOSSARY.md": "lists the banned words, and what the literature calls our roles",
-    "src/hanse/learning/edge/training/adapters.py": "PettingZoo's interface calls its players agents",
+    "src/hanse/learning/edge/training/gymnasium_envs.py": "PettingZoo's interface calls its players agents",
     "docs/research/edge.md": "says how that interface and source 002 are to be read",
 }
 """Files in which banned words may stand, and why."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hanse.live import supervisor
-from hanse.policy.kernels.loader import source_names
+from hanse.policy.kernels.shared_library import source_names
 from tests.test_tidy import ROOT, SOURCE, assert_ratchet, banned_words, where
 
 FILES = sorted([*SOURCE.rglob("*.c"), *SOURCE.rglob("*.h")])

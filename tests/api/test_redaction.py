@@ -4,7 +4,7 @@ import pytest
 
 from hanse.api.redaction import HIDDEN, redact
 from hanse.api.rows import JobDetail, JobRow
-from hanse.client.resubmission import resubmission_form
+from hanse.client.retry_form import retry_form
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.program import Program, decode_program, encode_program
 from hanse.security.identity import Role
@@ -48,17 +48,17 @@ def test_nobody_is_shown_the_secret_of_a_job(role: Role) -> None:
     spec = JobSpec((TaskGroup(payload=encode_program(Program(("true",), secret=secret))),))
     seen = redact(role, JobDetail(row=ROW, spec=spec, groups=()))
     assert secret not in seen.spec.groups[0].payload
-    said = resubmission_form(seen.spec, [0])
+    said = retry_form(seen.spec, [0])
     assert isinstance(said, str)
     assert "keys" in said
 
 
 def test_what_is_not_shown_cannot_be_submitted_again_by_accident() -> None:
     seen = redact(Role.SUBMITTER, detail())
-    said = resubmission_form(seen.spec, [0])
+    said = retry_form(seen.spec, [0])
     assert isinstance(said, str)
     assert "secrets" in said
-    assert not isinstance(resubmission_form(SPEC, [0]), str)
+    assert not isinstance(retry_form(SPEC, [0]), str)
 
 
 def test_the_record_that_was_asked_for_is_unchanged() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from hanse import __version__
 from hanse.cli import main
-from hanse.cli.commands import config
+from hanse.cli.commands import contexts
 from hanse.cli.main import COMMANDS, CommandEntry, run
 from hanse.client.exit_codes import ExitCode
 
@@ -28,8 +28,8 @@ def planted(monkeypatch: pytest.MonkeyPatch, act: object) -> None:
         assert callable(act)
         act()
 
-    monkeypatch.setattr(config, "planted_command", command, raising=False)
-    monkeypatch.setitem(COMMANDS, "planted", CommandEntry("config", "planted_command", "For this test."))
+    monkeypatch.setattr(contexts, "planted_command", command, raising=False)
+    monkeypatch.setitem(COMMANDS, "planted", CommandEntry("contexts", "planted_command", "For this test."))
 
 
 def test_help_lists_commands_and_imports_none() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hanse.cli.embedded.member_start import daemon_environment
+from hanse.cli.embedded.background_start import daemon_environment
 from hanse.cli.main import run
 from hanse.client.access_token import AccessToken, find_token
 from hanse.client.contexts import Context, current_context, save_context

@@ -12,7 +12,7 @@ from hanse.cli.main import run
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
 from hanse.client.job_form import check_drafts, form_from_options, read_drafts, with_client_id
-from hanse.client.resubmission import resubmission_form
+from hanse.client.retry_form import retry_form
 from hanse.model.job import (
     GROUPS_MAX,
     JobClass,
@@ -44,7 +44,7 @@ def complaint(path: str) -> str:
 def test_a_file_becomes_a_job(tmp_path: Path) -> None:
     path = written(tmp_path, "name: build\ncount: 3\ncommand: make\n---\nname: second\ncommand: [ls]\n---\n")
     first, second = check_drafts(read_drafts(path))
-    assert (first.name, first.tasks, second.name) == ("build", 3, "second")
+    assert (first.name, first.task_count, second.name) == ("build", 3, "second")
 
 
 def test_json_is_read_too(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def array(count: int, **fields: Any) -> JobSpec:
 
 
 def again(spec: JobSpec, failed: list[int]) -> JobSpec:
-    form = resubmission_form(spec, failed)
+    form = retry_form(spec, failed)
     assert not isinstance(form, str), form
     found = parse_job_form(form)
     assert isinstance(found, JobSpec), found
@@ -246,11 +246,11 @@ def test_some_jobs_are_tried_again_as_a_whole(spec: JobSpec, failed: list[int]) 
 
 
 def test_jobs_it_waited_for_are_not_waited_for_again() -> None:
-    form = resubmission_form(array(1, after=["1-7", "1-8"]), [0], succeeded_jobs=("1-7",))
+    form = retry_form(array(1, after=["1-7", "1-8"]), [0], succeeded_jobs=("1-7",))
     assert not isinstance(form, str)
     assert form["after"] == ["1-8"]
 
 
 def test_too_many_to_try_again_one_by_one() -> None:
-    assert "at most" in str(resubmission_form(array(GROUPS_MAX + 5), list(range(GROUPS_MAX + 1))))
+    assert "at most" in str(retry_form(array(GROUPS_MAX + 5), list(range(GROUPS_MAX + 1))))
     assert len(again(array(GROUPS_MAX + 5), list(range(GROUPS_MAX))).groups) == GROUPS_MAX

@@ -82,7 +82,7 @@ def test_ends_that_nobody_settles_count_as_attempts_that_a_warden_keeps() -> Non
     )  # so nothing is safe with the heir
     first = league.submit(job(tasks(2)), "b1")
     league.end(first)
-    assert machine.attempts == 0
+    assert machine.attempt_count == 0
     assert len(machine._attempts.unacked_ends) == 2
     second = league.submit(job(tasks(1)), "b3")
     assert not league.running(second)

@@ -18,7 +18,7 @@ from hanse.core.broker.job_table import (
 )
 from hanse.core.warden import claims
 from hanse.core.warden.attempts import ATTEMPT_TRANSITIONS
-from hanse.core.warden.records import ORDERED, RUNNING, STOPPING, AttemptRecord
+from hanse.core.warden.ledger_records import ORDERED, RUNNING, STOPPING, AttemptRecord
 from hanse.sim.chaos import run_seed
 from hanse.sim.shipped_league import shipped_factories
 

@@ -17,7 +17,7 @@ from hanse.core.machine import Machine
 from hanse.core.runner.runner import Runner
 from hanse.core.warden.warden import Warden
 from hanse.model.constraints import Value
-from hanse.model.decision import Decision
+from hanse.model.decision_record import DecisionRecord
 from hanse.model.effects import (
     Effect,
     ExtendWatchdog,
@@ -102,7 +102,7 @@ class Wired:
         self.replies: dict[int, JobAccepted | RequestRejected] = {}
         self.settled: dict[TaskId, tuple[int, Outcome]] = {}
         self.over: dict[JobId, Outcome] = {}
-        self.decisions: list[Decision] = []
+        self.decisions: list[DecisionRecord] = []
         self.asked: list[tuple[str, RequestAdvice]] = []
         """Who asked for advice, and what."""
         self.guards: list[tuple[str, int]] = []

@@ -17,7 +17,7 @@ from hanse.live.backends.factory import make_backend
 from hanse.live.backends.null import NullBackend
 from hanse.live.config.home_permissions import _backend_directories
 from hanse.model.field_reader import FieldReader, read_text
-from hanse.model.form_fields import FormField
+from hanse.model.file_fields import FileField
 from hanse.model.problem import Problem
 
 ROOT = Path(__file__).parents[2]
@@ -40,8 +40,8 @@ RAY = BackendKind(
     title="Ray",
     settings=RaySettings,
     fields=(
-        FormField("address", "text", "auto", "", "Address.", "address: auto"),
-        FormField("scratch", "text", "", "", "Directory.", "scratch: /scratch"),
+        FileField("address", "text", "auto", "", "Address.", "address: auto"),
+        FileField("scratch", "text", "", "", "Directory.", "scratch: /scratch"),
     ),
     read=read,
     to_data=lambda settings: {"address": settings.address, "scratch": settings.scratch},

@@ -11,7 +11,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest.mock import patch
 
-from hanse.cli.embedded.member_start import start_member
+from hanse.cli.embedded.background_start import start_member
 from hanse.cli.main import run
 from hanse.client.contexts import Context, save_context
 from hanse.client.exit_codes import ExitCode

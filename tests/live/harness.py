@@ -15,8 +15,8 @@ from typing import Any, Self
 import msgspec
 import yaml
 
+from hanse.cli.embedded.background_start import start_member
 from hanse.cli.embedded.league_setup import PERSON, certify, create_league, with_ports
-from hanse.cli.embedded.member_start import start_member
 from hanse.client.transport import SingleRecordConnection
 from hanse.league.config import BrokerEntry, ClusterEntry, LeagueConfig, RunnerEntry
 from hanse.league.reader import league_from_data

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from hanse.cli.embedded.member_start import start_member
+from hanse.cli.embedded.background_start import start_member
 from hanse.cli.main import hanse, run
 from hanse.client.contexts import Context, save_context
 from hanse.client.exit_codes import ExitCode

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 import yaml
 
+from hanse.cli.embedded.background_start import start_member
 from hanse.cli.embedded.league_setup import roles_of
-from hanse.cli.embedded.member_start import start_member
 from hanse.league.config import LeagueConfig
 from hanse.league.file import load
-from hanse.security.certificate_fields import read_certificate
+from hanse.security.certificate_parser import read_certificate
 from hanse.security.home import Home
 from tests.live.harness import START_SECONDS_MAX, open_directory, stop_launchers
 from tests.live.namespaces import Network, network, unavailable

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from hanse.cli.embedded.member_start import start_member
+from hanse.cli.embedded.background_start import start_member
 from hanse.client.exit_codes import ExitCode
 from hanse.league.file import load
 from hanse.security.home import Home

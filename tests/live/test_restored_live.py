@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from hanse.live.high_water_mark import JOURNAL_OLDER_FILE
-from hanse.live.runner_host import EPOCH_FILE
+from hanse.live.runner_shell import EPOCH_FILE
 from tests.live.harness import QUICK, WAIT_SECONDS_MAX, LiveLeague, open_directory, running
 
 LEAGUE = yaml.safe_dump(

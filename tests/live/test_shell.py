@@ -205,14 +205,14 @@ def test_a_full_disk_holds_back_what_came_of_it_until_there_is_room(
             await asyncio.sleep(0.002)  # some tries
         assert stage.journal.durable == before
         assert len(stage.performed) == before
-        busy = [stage.shell.busy]
+        busy = [stage.shell.is_busy]
         assert stage.failures == []
         disk.full = False
         await stage.shell.wait_durable()
         assert [command.job for command, _ in stage.performed if isinstance(command, JobAccepted)] == [
             100 * request for request in range(asked)
         ]
-        busy.append(stage.shell.busy)
+        busy.append(stage.shell.is_busy)
         assert busy == [True, False]
         stage.shell.close()
         first, last = caplog.messages  # told once, however often it was tried

@@ -116,7 +116,7 @@ def test_a_task_of_the_same_user_cannot_pose_as_a_hand(
         assert not loot.exists(), said
         assert [given for given, got in results if got != given] == [], said
         assert "ended with [4]" in said  # no try got past the proof, and the thief made all of them
-        assert pool.refused >= 1
+        assert pool.refused_count >= 1
         assert pool.worker_count == 2
     assert "without its key" in caplog.text
 
@@ -251,5 +251,5 @@ def test_a_result_of_a_call_that_the_hand_was_not_given_is_refused(
             pool.submit(answer_another_call, str(loot)).result(SECONDS_MAX)
         assert pool.submit(abs, -1).result(SECONDS_MAX) == 1  # another worker has come
         assert not loot.exists()
-        assert pool.refused == 1
+        assert pool.refused_count == 1
     assert "a result of call 1000, which this worker does not have" in caplog.text

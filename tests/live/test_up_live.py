@@ -14,10 +14,10 @@ from threading import Thread
 import msgspec
 import pytest
 
-from hanse.cli.embedded.member_processes import PIDS, running_members
-from hanse.cli.embedded.member_start import StartingMember, StartOutcome, await_members, start_member
+from hanse.cli.embedded.background_start import StartingMember, StartOutcome, await_members, start_member
+from hanse.cli.embedded.running_members import PIDS, running_members
 from hanse.client.exit_codes import ExitCode
-from hanse.live.readiness import StartReport
+from hanse.live.start_report import StartReport
 from hanse.security.home import Home
 from tests.live.harness import LiveLeague, open_directory, stop_launchers
 from tests.live.test_faults_live import until
@@ -366,7 +366,7 @@ def test_a_member_that_works_in_silence_is_waited_for(is_busy: bool) -> None:
 
 
 def test_a_member_tells_its_progress_to_whoever_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hanse.live.readiness.REPORT_SECONDS", 0.0)
+    monkeypatch.setattr("hanse.live.start_report.REPORT_SECONDS", 0.0)
     reader, writer = os.pipe()
     report = StartReport(writer)
     for done in range(1_001):

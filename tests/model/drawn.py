@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hanse.model.constraints import (
     NUMBER_MAX,
     NUMBER_MIN,
-    All,
+    AllOf,
     AnyOf,
     Compare,
     Constraint,
@@ -42,7 +42,7 @@ leaves: st.SearchStrategy[Constraint] = st.one_of(
 
 def _deeper(inner: st.SearchStrategy[Constraint]) -> st.SearchStrategy[Constraint]:
     several = st.lists(inner, max_size=4).map(tuple)
-    return st.one_of(st.builds(Not, inner), st.builds(All, several), st.builds(AnyOf, several))
+    return st.one_of(st.builds(Not, inner), st.builds(AllOf, several), st.builds(AnyOf, several))
 
 
 constraints: st.SearchStrategy[Constraint] = st.recursive(leaves, _deeper, max_leaves=12)

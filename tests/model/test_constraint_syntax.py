@@ -17,7 +17,7 @@ from hanse.model.constraints import (
     NUMBER_MIN,
     TERMS_MAX,
     TEXT_CHARACTERS_MAX,
-    All,
+    AllOf,
     AnyOf,
     Compare,
     Constraint,
@@ -49,11 +49,11 @@ from tests.model.drawn import constraints
         ("d>-1", Compare("d", ">", -1)),
         ("d>=1", Compare("d", ">=", 1)),
         ("a/b.c-d exists", Has("a/b.c-d")),
-        ("not a exists and b exists", All((Not(Has("a")), Has("b")))),
-        ("not (a exists and b exists)", Not(All((Has("a"), Has("b"))))),
-        ("a exists or b exists and c exists", AnyOf((Has("a"), All((Has("b"), Has("c")))))),
-        ("(a exists or b exists) and c exists", All((AnyOf((Has("a"), Has("b"))), Has("c")))),
-        ("a exists and b exists and c exists", All((Has("a"), Has("b"), Has("c")))),
+        ("not a exists and b exists", AllOf((Not(Has("a")), Has("b")))),
+        ("not (a exists and b exists)", Not(AllOf((Has("a"), Has("b"))))),
+        ("a exists or b exists and c exists", AnyOf((Has("a"), AllOf((Has("b"), Has("c")))))),
+        ("(a exists or b exists) and c exists", AllOf((AnyOf((Has("a"), Has("b"))), Has("c")))),
+        ("a exists and b exists and c exists", AllOf((Has("a"), Has("b"), Has("c")))),
         ("not not a exists", Not(Not(Has("a")))),
         ("all()", ALWAYS),
         ("any( )", NEVER),
@@ -64,7 +64,7 @@ from tests.model.drawn import constraints
             'arch == "arm64" and zone in ("a","b") and not gpu_model exists and disk_gb >= 100 or (x != "y")',
             AnyOf(
                 (
-                    All(
+                    AllOf(
                         (
                             Is("arch", "arm64"),
                             In("zone", ("a", "b")),
@@ -83,9 +83,9 @@ def test_what_is_written_is_what_is_meant(written: str, meant: Constraint) -> No
 
 
 @given(constraints)
-@example(All((All((Has("a"), Has("b"))), Has("c"))))
-@example(AnyOf((AnyOf((Has("a"), Has("b"))), All((Has("c"), Has("d"))))))
-@example(Not(All((Has("a"),))))
+@example(AllOf((AllOf((Has("a"), Has("b"))), Has("c"))))
+@example(AnyOf((AnyOf((Has("a"), Has("b"))), AllOf((Has("c"), Has("d"))))))
+@example(Not(AllOf((Has("a"),))))
 def test_what_is_printed_comes_back(constraint: Constraint) -> None:
     assert parse_constraint(format_constraint(constraint)) == constraint
 
@@ -96,18 +96,18 @@ def test_the_largest_sound_constraints_come_back() -> None:
         deep = (
             Not(deep)
             if level % 3 == 0
-            else All((deep, Has("b")))
+            else AllOf((deep, Has("b")))
             if level % 3 == 1
             else AnyOf((deep, Has("c")))
         )
     single: Constraint = Has("a")
     for _ in range(DEPTH_MAX - 1):
-        single = All((single,))
+        single = AllOf((single,))
     mixed: Constraint = Has("a")
     for level in range(DEPTH_MAX - 1):
         mixed = AnyOf((mixed,)) if level % 2 else Not(mixed)
     name, word = "n" * TEXT_CHARACTERS_MAX, "\U000e0001" * TEXT_CHARACTERS_MAX
-    wide = All(tuple(Is(name, word) for _ in range(TERMS_MAX - 1)))
+    wide = AllOf(tuple(Is(name, word) for _ in range(TERMS_MAX - 1)))
     for constraint in (deep, single, mixed, wide):
         assert constraint_problem(constraint) is None
         assert parse_constraint(format_constraint(constraint)) == constraint

@@ -13,7 +13,7 @@ from hanse.model.constraints import (
     NUMBER_MIN,
     TERMS_MAX,
     TEXT_CHARACTERS_MAX,
-    All,
+    AllOf,
     AnyOf,
     Attributes,
     Compare,
@@ -61,8 +61,8 @@ NODE: Attributes = {"zone": "a", "disk_gb": 100, "ssd": True, "rev": 1}
         (Compare("ssd", ">=", 0), False),
         (Compare("missing", "<", 5), False),
         (Not(Compare("missing", "<", 5)), True),
-        (All((Has("zone"), Has("rev"))), True),
-        (All((Has("zone"), Has("missing"))), False),
+        (AllOf((Has("zone"), Has("rev"))), True),
+        (AllOf((Has("zone"), Has("missing"))), False),
         (AnyOf((Has("missing"), Has("rev"))), True),
         (AnyOf((Has("missing"),)), False),
         (ALWAYS, True),
@@ -76,7 +76,7 @@ def test_holds(constraint: Constraint, expected: bool) -> None:
 def test_true_and_one_are_two_records_and_two_keys() -> None:
     assert Is("x", True) != Is("x", 1)
     assert In("x", (True,)) != In("x", (1,))
-    assert All((Is("x", True),)) != All((Is("x", 1),))
+    assert AllOf((Is("x", True),)) != AllOf((Is("x", 1),))
     assert len({Is("x", True): 0, Is("x", 1): 1, Is("x", "1"): 2}) == 3
     assert Is("x", 1) == Is("x", 1)
     assert Is("x", 1) != In("x", (1,))
@@ -104,7 +104,7 @@ def test_normalising_twice_changes_nothing_more(constraint: Constraint) -> None:
 
 @given(constraints, constraints, constraints)
 def test_order_nesting_and_repeats_do_not_matter(a: Constraint, b: Constraint, c: Constraint) -> None:
-    for kind in (All, AnyOf):
+    for kind in (AllOf, AnyOf):
         expected = normalise(kind((a, b, c)))
         assert normalise(kind((c, b, a, b))) == expected
         assert normalise(kind((kind((a, c)), b))) == expected
@@ -124,9 +124,9 @@ def test_order_nesting_and_repeats_do_not_matter(a: Constraint, b: Constraint, c
         (Compare("a", ">", 5), Compare("a", ">=", 6)),
         (Compare("a", "<", NUMBER_MIN), Compare("a", "<", NUMBER_MIN)),
         (Compare("a", ">", NUMBER_MAX), Compare("a", ">", NUMBER_MAX)),
-        (All((Has("a"), NEVER)), NEVER),
+        (AllOf((Has("a"), NEVER)), NEVER),
         (AnyOf((Has("a"), Not(NEVER))), ALWAYS),
-        (All((All(()), Has("a"))), Has("a")),
+        (AllOf((AllOf(()), Has("a"))), Has("a")),
     ],
 )
 def test_normal_forms(constraint: Constraint, normal: Constraint) -> None:
@@ -136,7 +136,7 @@ def test_normal_forms(constraint: Constraint, normal: Constraint) -> None:
 
 
 def test_attributes_are_named_once_and_sorted() -> None:
-    constraint = All((Is("z", 1), Not(AnyOf((Has("a"), Compare("m", "<", 3)))), In("a", (1, 2))))
+    constraint = AllOf((Is("z", 1), Not(AnyOf((Has("a"), Compare("m", "<", 3)))), In("a", (1, 2))))
     assert attributes_of(constraint) == ("a", "m", "z")
 
 
@@ -157,7 +157,7 @@ def nested(levels: int) -> Constraint:
     [
         (nested(DEPTH_MAX + 1), "levels deep"),
         (nested(5_000), "levels deep"),
-        (All((Has("a"),) * TERMS_MAX), "at most 256 terms"),
+        (AllOf((Has("a"),) * TERMS_MAX), "at most 256 terms"),
         (In("a", tuple(range(TERMS_MAX))), "at most 256 terms"),
         (Has("a" * (TEXT_CHARACTERS_MAX + 1)), "at most 256 characters"),
         (Is("a", "x" * (TEXT_CHARACTERS_MAX + 1)), "at most 256 characters"),
@@ -180,7 +180,7 @@ def test_unsound_constraints_are_told_why(constraint: Constraint, words: str) ->
 
 def test_the_bounds_themselves_are_allowed() -> None:
     assert constraint_problem(nested(DEPTH_MAX)) is None
-    assert constraint_problem(All((Has("a"),) * (TERMS_MAX - 1))) is None
+    assert constraint_problem(AllOf((Has("a"),) * (TERMS_MAX - 1))) is None
     assert constraint_problem(Is("a" * TEXT_CHARACTERS_MAX, "x" * TEXT_CHARACTERS_MAX)) is None
 
 

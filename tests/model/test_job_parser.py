@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hanse.model.constraints import All, AnyOf, Compare, Is
+from hanse.model.constraints import AllOf, AnyOf, Compare, Is
 from hanse.model.field_reader import ITEMS_MAX
 from hanse.model.ids import SECOND, job_id
 from hanse.model.job import (
@@ -82,7 +82,7 @@ def test_the_example_in_the_documentation_is_a_job() -> None:
                 ask=Resources(2_000, 4 << 30, 1, (("fpga", 1),)),
                 ask_max=Resources(16_000, 4 << 30, 1, (("fpga", 1),)),
                 speed_up=SpeedUp(((2_000, 1, 1_000), (4_000, 1, 1_800))),
-                where=All((Is("arch", "arm64"), Compare("disk_gb", ">=", 100))),
+                where=AllOf((Is("arch", "arm64"), Compare("disk_gb", ">=", 100))),
                 affinity=(Affinity("db", Proximity.NODE, apart=True),),
                 needs=("fetch",),
                 duration=600 * SECOND,

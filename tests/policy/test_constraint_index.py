@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hanse.model.constraints import (
-    All,
+    AllOf,
     AnyOf,
     Attributes,
     Compare,
@@ -60,7 +60,7 @@ def test_large_clusters_with_rare_and_common_values(count: int) -> None:
         Compare("row", ">=", 63),
         Compare("row", "<", 64),
         Not(Has("host")),
-        All((Compare("row", ">", 10), Compare("row", "<=", 700), Is("even", False))),
+        AllOf((Compare("row", ">", 10), Compare("row", "<=", 700), Is("even", False))),
         AnyOf((Is("host", "h0"), Is("host", "h999"))),
     ]
     for constraint in asked:

@@ -21,7 +21,7 @@ from hanse.registry import (
     SIZERS,
     Registry,
     RegistryError,
-    entries,
+    entry_points,
 )
 from hanse.sim.traces import FORMATS
 from tests.registry.fake_packages import install
@@ -51,9 +51,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     directory = tmp_path / "packages"
     directory.mkdir()
     monkeypatch.syspath_prepend(directory)
-    entries.all_entries.cache_clear()
+    entry_points.all_entries.cache_clear()
     yield directory
-    entries.all_entries.cache_clear()
+    entry_points.all_entries.cache_clear()
 
 
 @pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)
@@ -138,7 +138,7 @@ def test_an_installation_older_than_the_program_is_to_be_renewed(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Outside of a source tree only the metadata counts."""
-    monkeypatch.setattr(entries, "_entries_of_source", lambda: None)
+    monkeypatch.setattr(entry_points, "_entries_of_source", lambda: None)
     install(place, "hanse", {GROUP: {"fifo": "hanse.policy.queue_orders:Fifo"}}, version="0.0.1")
     registry = orders()
     assert registry.get("fifo") is Fifo
@@ -156,12 +156,12 @@ def test_old_metadata_does_not_matter_in_a_source_tree(place: Path) -> None:
 
 def test_a_package_elsewhere_is_no_source_tree(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "another"\n')
-    assert entries._entries_of_source(tmp_path / "src") is None
+    assert entry_points._entries_of_source(tmp_path / "src") is None
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "hanse"\n')
-    assert entries._entries_of_source(tmp_path / "src") == {}
-    assert entries._entries_of_source(tmp_path / "site-packages") is None
+    assert entry_points._entries_of_source(tmp_path / "src") == {}
+    assert entry_points._entries_of_source(tmp_path / "site-packages") is None
     (tmp_path / "pyproject.toml").write_text("this is not TOML")
-    assert entries._entries_of_source(tmp_path / "src") is None
+    assert entry_points._entries_of_source(tmp_path / "src") is None
 
 
 def test_a_registered_thing_is_there_until_it_is_removed() -> None:
@@ -177,7 +177,7 @@ def test_help_reads_no_metadata() -> None:
     script = (
         "import sys\nfrom hanse.cli.main import hanse\n"
         "hanse(['--help'], standalone_mode=False)\n"
-        "sys.exit('hanse.registry.entries' in sys.modules)"
+        "sys.exit('hanse.registry.entry_points' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -185,8 +185,8 @@ def test_help_reads_no_metadata() -> None:
 
 def test_importing_the_registries_reads_no_metadata() -> None:
     script = (
-        "import sys\nimport hanse.league.file, hanse.cli.commands.replay, hanse.sim.faults\n"
-        "from hanse.registry.entries import all_entries\n"
+        "import sys\nimport hanse.league.file, hanse.cli.commands.replay, hanse.sim.seed_options\n"
+        "from hanse.registry.entry_points import all_entries\n"
         "sys.exit(all_entries.cache_info().misses)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

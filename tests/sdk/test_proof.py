@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hanse.model.attempt_key import attempt_key
+from hanse.model.attempt_key_derivation import derive_attempt_key
 from hanse.sdk.workers import secure_channel
 from hanse.sdk.workers.autoscaler import Autoscaler
 from hanse.sdk.workers.provisioner import WorkerJob, WorkerRefusal
@@ -86,7 +86,7 @@ class Callers:
         return self.open[-1]
 
     def key(self, index: int = 0, attempt: int = 1) -> bytes:
-        return attempt_key(self.gate.secret, JOB, index, attempt)
+        return derive_attempt_key(self.gate.secret, JOB, index, attempt)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hanse.cli.main import hanse, run
 from hanse.client.exit_codes import ExitCode
-from hanse.security import signature
+from hanse.security import signature_verifier
 from hanse.security.access_token_issuer import AccessTokenError, AccessTokenIssuer
 from hanse.security.access_tokens import (
     CACHE_MAX,
@@ -22,7 +22,7 @@ from hanse.security.access_tokens import (
 )
 from hanse.security.auth_refusal import AuthRefusal, AuthRefusalReason
 from hanse.security.certificate_authority import Authority
-from hanse.security.certificate_fields import read_certificate
+from hanse.security.certificate_parser import read_certificate
 from hanse.security.credentials import Credentials
 from hanse.security.home import Home
 from hanse.security.identity import Identity, Role
@@ -142,7 +142,7 @@ def test_revoking_a_name_ends_the_certificates_that_it_has_until_now(place: Plac
             Identity("local", Role.VIEWER, name), certificate_request(new_key()), after=until
         )
         assert isinstance(made, str), made
-        return read_certificate(made).issued
+        return read_certificate(made).issued_at
 
     old, other = issued("ann"), issued("bob")
     assert not place.book.is_person_revoked("ann", old)
@@ -187,18 +187,18 @@ def test_the_founder_is_asked_before_the_founders_own_certificate_ends(
         assert "hanse renew --anew" in asked.output
         assert not (tmp_path / "home" / REVOKED_FILE).exists(), "nothing was done"
     book = AccessTokenVerifier("local", own.authority(), tmp_path / "home" / REVOKED_FILE)
-    assert not book.is_person_revoked("admin", own.certificate().issued)
+    assert not book.is_person_revoked("admin", own.certificate().issued_at)
     assert run([*words, "--yes"]) == ExitCode.UNAVAILABLE, "done here, and no broker is there to spread it"
-    assert book.is_person_revoked("admin", own.certificate().issued)
+    assert book.is_person_revoked("admin", own.certificate().issued_at)
     before = own.path.read_bytes()
     refused = hand.invoke(hanse, ["renew", *home, "admin"])
     assert refused.exit_code == 1
     assert "was revoked" in refused.output
     assert own.path.read_bytes() == before
     assert hand.invoke(hanse, ["renew", *home, "admin", "--anew"]).exit_code == 0
-    assert not book.is_person_revoked("admin", own.certificate().issued)
+    assert not book.is_person_revoked("admin", own.certificate().issued_at)
     assert hand.invoke(hanse, ["renew", *home, "admin"]).exit_code == 0, "the new one is renewed as ever"
-    assert not book.is_person_revoked("admin", own.certificate().issued)
+    assert not book.is_person_revoked("admin", own.certificate().issued_at)
 
 
 def test_what_has_expired_leaves_the_lists(place: Place) -> None:
@@ -247,7 +247,7 @@ def test_the_authority_signs_nothing_that_could_be_a_certificate(place: Place) -
     signed=st.binary(max_size=200), at=st.integers(0, 200), bit=st.integers(0, 7), junk=st.binary(max_size=80)
 )
 def test_both_ways_of_checking_a_signature_agree(signed: bytes, at: int, bit: int, junk: bytes) -> None:
-    check = signature.openssl_verifier()
+    check = signature_verifier.openssl_verifier()
     assert check is not None, "this Python hides its OpenSSL"
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -260,7 +260,7 @@ def test_both_ways_of_checking_a_signature_agree(signed: bytes, at: int, bit: in
         (key, seal, signed), (key, seal, signed + b"x"), (key, bytes(bent), signed), (key, junk, signed),
         (junk, seal, signed), (key[:-1], seal, signed), (key, b"", signed),
     ):  # fmt: skip
-        assert check(given_key, given_seal, text) == signature.verify_with_cryptography(
+        assert check(given_key, given_seal, text) == signature_verifier.verify_with_cryptography(
             given_key, given_seal, text
         )
     assert check(key, seal, signed)

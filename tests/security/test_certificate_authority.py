@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hanse.model.ids import SECOND
 from hanse.security.auth_refusal import AuthRefusal, AuthRefusalReason
 from hanse.security.certificate_authority import HOSTS_MAX, Authority, AuthorityError
-from hanse.security.certificate_fields import (
+from hanse.security.certificate_parser import (
     Certificate,
     CertificateError,
     fingerprint_of,
@@ -172,11 +172,11 @@ def test_a_certificate_counts_as_later_than_what_was_revoked(tmp_path: Path, ahe
     holder = Identity("local", Role.VIEWER, "ann")
     plain = authority.issue(holder, certificate_request(new_key()))
     assert isinstance(plain, str)
-    assert read_certificate(plain).issued == NOON
+    assert read_certificate(plain).issued_at == NOON
     later = authority.issue(holder, certificate_request(new_key()), after=NOON + ahead)
     assert isinstance(later, str)
     found = read_certificate(later)
-    assert NOON + ahead < found.issued <= NOON + ahead + SECOND
+    assert NOON + ahead < found.issued_at <= NOON + ahead + SECOND
     assert found.not_before <= NOON, "it is valid at once"
 
 
@@ -195,7 +195,7 @@ def test_a_handshake_tells_when_the_certificate_was_issued(tmp_path: Path) -> No
     expected = league.identity(Role.BROKER, "b1")
     at_server, _ = shake_hands(server.server_context(), person.client_context(expected))
     assert peer_certificate(at_server) == PeerCertificate(
-        league.identity(Role.VIEWER, "ann"), person.certificate().issued
+        league.identity(Role.VIEWER, "ann"), person.certificate().issued_at
     )
 
 

@@ -80,7 +80,7 @@ def test_daemons_in_steady_state_do_not_load_the_library_that_makes_certificates
     modules = (
         "live.rpc.transport",
         "security.credentials",
-        "security.certificate_fields",
+        "security.certificate_parser",
         "security.join_tokens",
     )
     lines = [f"import hanse.{module}" for module in modules]

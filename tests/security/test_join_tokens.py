@@ -12,7 +12,7 @@ from hanse.model.ids import SECOND
 from hanse.security import join_tokens
 from hanse.security.auth_refusal import AuthRefusal, AuthRefusalReason
 from hanse.security.certificate_authority import Authority
-from hanse.security.certificate_fields import read_certificate
+from hanse.security.certificate_parser import read_certificate
 from hanse.security.credentials import Credentials
 from hanse.security.enrollment import accept, certificate_request, check_authority, enrol, new_key, renew
 from hanse.security.identity import Identity, Role
@@ -214,7 +214,7 @@ def test_a_token_that_was_made_before_its_name_was_revoked_enrols_nobody(tmp_pat
         authority, book, certificate_request(new_key()), later, now=NOON, until=lambda _role, _name: ended
     )
     assert isinstance(fresh, str)
-    assert read_certificate(fresh).issued > ended
+    assert read_certificate(fresh).issued_at > ended
     assert isinstance(enrol(authority, book, certificate_request(new_key()), old, now=NOON), str), (
         "it was not used up"
     )
@@ -241,7 +241,7 @@ def test_who_is_revoked_while_they_join_gets_nothing_that_lasts(tmp_path: Path) 
         authority, book, certificate_request(new_key()), token, now=NOON, until=lambda _r, _n: next(answers)
     )
     assert isinstance(fresh, str)
-    assert read_certificate(fresh).issued <= NOON + 60 * SECOND
+    assert read_certificate(fresh).issued_at <= NOON + 60 * SECOND
 
 
 def test_another_authority_is_noticed_before_the_secret_is_sent(tmp_path: Path) -> None:

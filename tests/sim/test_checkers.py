@@ -143,7 +143,7 @@ def test_what_must_not_run_twice_fails_by_an_attempt_or_because_a_cluster_left()
     bench.settle(0, 0, 1, Outcome.FAILED)
     with pytest.raises(Violation, match=r"no invented failures"):
         bench.settle(0, 1, 0, Outcome.FAILED)
-    bench.oracle.retired_clusters.append("beta")
+    bench.oracle.doubtful_clusters.append("beta")
     bench.settle(0, 1, 0, Outcome.FAILED)
 
 

@@ -42,7 +42,7 @@ from typing import NamedTuple
 import pytest
 
 from hanse.sim.chaos import SeedResult, run_seed
-from hanse.sim.history_check import PROMISE as HISTORY
+from hanse.sim.job_history_check import PROMISE as HISTORY
 from hanse.sim.league import LeagueFactories
 from hanse.sim.shipped_league import shipped_factories
 from tests.sim.planted_bugs.failover import (

@@ -9,7 +9,7 @@ from hanse.model.job import JobSpec, OnLoss
 from hanse.model.job_validation import check_job
 from hanse.model.resources import Resources
 from hanse.sim.chaos import describe_options
-from hanse.sim.faults import SCENARIOS, draw_options
+from hanse.sim.seed_options import SCENARIOS, draw_options
 from hanse.sim.workload import SeedWorkload, count_fits, draw_workload, is_feasible
 from tests.sim.toys import launch
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from hanse.model import job_fields
 from hanse.model.field_reader import ITEMS_MAX, NESTING_MAX
-from hanse.model.form_fields import JobField, OptionKind
+from hanse.model.file_fields import JobField, OptionKind
 from hanse.model.job import SPEC_BYTES_MAX
 from tools.reference.markdown import fence, field_section, paragraphs, table
 

@@ -16,7 +16,7 @@ from hanse.league.fields import (
     USERS_FIELDS,
 )
 from hanse.live.backends.slurm.league_fields import SLURM_TABLE
-from hanse.model.form_fields import FormField
+from hanse.model.file_fields import FileField
 from hanse.model.ids import MILLISECOND, SECOND
 from tools.reference.markdown import fence, field_section, paragraphs
 from tools.reference.source import attribute_texts
@@ -52,7 +52,7 @@ clusters:
     backend: {kind: slurm, conf: /etc/slurm/slurm.conf, shared_dir: /shared/hanse}
 """
 
-SECTIONS: Final[tuple[tuple[str, str, tuple[FormField, ...]], ...]] = (
+SECTIONS: Final[tuple[tuple[str, str, tuple[FileField, ...]], ...]] = (
     ("Fields of the league", "", LEAGUE_FIELDS),
     ("Fields of a broker", "Each entry of `brokers`.", BROKER_FIELDS),
     ("Fields of a cluster", "Each entry of `clusters`.", CLUSTER_FIELDS),
@@ -92,14 +92,14 @@ def page() -> str:
     )
 
 
-def timing_fields() -> tuple[FormField, ...]:
+def timing_fields() -> tuple[FileField, ...]:
     """The fields of ``timings``: the record's fields with its own words."""
     said = attribute_texts(Timings)
     fields = []
     for name in Timings.__struct_fields__:
         usual = getattr(LIVE_TIMINGS, name)
         example = _time(2 * usual or SECOND)
-        fields.append(FormField(name, "time", _time(usual), "", said[name], f"{name}: {example}"))
+        fields.append(FileField(name, "time", _time(usual), "", said[name], f"{name}: {example}"))
     return tuple(fields)
 
 
@@ -107,5 +107,5 @@ def _time(value: int) -> str:
     return f"{value // SECOND}s" if value % SECOND == 0 else f"{value // MILLISECOND}ms"
 
 
-def _sections(fields: Iterable[FormField]) -> list[str]:
+def _sections(fields: Iterable[FileField]) -> list[str]:
     return [field_section(field) for field in fields]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-from hanse.model.form_fields import FormField
+from hanse.model.file_fields import FileField
 
 _CODE: Final = re.compile(r"`([^`]+)`")
 
@@ -26,7 +26,7 @@ def paragraphs(*parts: str) -> str:
     return "\n\n".join(part.strip("\n") for part in parts if part)
 
 
-def field_section(field: FormField, option: str = "") -> str:
+def field_section(field: FileField, option: str = "") -> str:
     """One field: type, default and limits in a line, then its meaning and an example."""
     facts = [f"*{field.kind}*"]
     if field.default:

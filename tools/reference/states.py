@@ -5,8 +5,8 @@ from typing import Final, get_args
 
 from hanse.core.broker.job_table import CLAIMED, PLACED, RUNNING, STATE_NAMES, SUCCEEDED, TRANSITIONS
 from hanse.core.warden.attempts import ATTEMPT_TRANSITIONS, OUTCOME_BY_STOP_REASON
-from hanse.core.warden.records import ORDERED, STOPPING
-from hanse.core.warden.records import RUNNING as ATTEMPT_RUNNING
+from hanse.core.warden.ledger_records import ORDERED, STOPPING
+from hanse.core.warden.ledger_records import RUNNING as ATTEMPT_RUNNING
 from hanse.live.rpc.peer_permissions import ALLOWED_MESSAGES
 from hanse.model.messages import Outcome, SequencedMessage
 from tools.reference.markdown import fence, paragraphs, table
@@ -69,7 +69,7 @@ def attempts() -> str:
         "# Attempt states",
         _diagram("ordered", arrows, ("unsettled",)),
         "A warden keeps one of these states for each attempt that holds room on its nodes "
-        "(`core/warden/records.py`). When "
+        "(`core/warden/ledger_records.py`). When "
         "an attempt ends, its room is free at once; its end is kept as *unsettled* until the broker "
         "confirms that "
         "it has recorded it.",

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from hanse.api.drains import DrainFacts
+from hanse.api.drain_facts import DrainFacts
 from hanse.api.rows import DecisionRow, JobRow, TaskRow
 from hanse.model.drains import REASON_CHARACTERS_MAX
 from hanse.security.revocation_list import NAMES_MAX, SERIALS_MAX

@@ -1,4 +1,4 @@
-"""The rows of the read model: jobs, tasks, decisions and changes in the form for people.
+"""Records of jobs, tasks, decisions and changes, as the read model returns and the HTTP interface shows them.
 
 Times are unix microseconds, or None if not recorded. A job whose ``owner`` is another broker is shown as far
 as this broker knows: of a peer's job the standby learns only of ends.
@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from hanse.model.decision import ConsideredCluster, DecisionKind
+from hanse.model.decision_record import ConsideredCluster, DecisionKind
 from hanse.model.job import JobSpec
 from hanse.model.messages import ResourceUsage
 from hanse.model.resources import Resources

@@ -11,7 +11,7 @@ from typing import Final
 from hanse.cli.demo_report import DemoDecision, DemoEvent, DemoJob, DemoReport, Promise
 from hanse.cli.demo_workload import BROKERS, WARM_UP, WORKLOAD, demo_clusters, make_plan
 from hanse.core.config import Timings
-from hanse.model.decision import Decision
+from hanse.model.decision_record import DecisionRecord
 from hanse.model.effects import (
     Effect,
     JobAccepted,
@@ -20,6 +20,7 @@ from hanse.model.effects import (
     SendMessage,
     TaskSettled,
     TasksSettled,
+    for_each_task,
 )
 from hanse.model.events import Event, MessageReceived
 from hanse.model.ids import MILLISECOND, SECOND, JobId, job_of, job_text
@@ -29,12 +30,11 @@ from hanse.sim.checkers.idle_league import check_idle
 from hanse.sim.checkers.journal_replay import check_replay
 from hanse.sim.checkers.oracle import Oracle
 from hanse.sim.clients import Clients
+from hanse.sim.event_text import decision_text
 from hanse.sim.league import LeagueDesign, PolicyNames, SimulatedLeague
 from hanse.sim.network import SimulatedNetwork, delay_table
-from hanse.sim.render import decision_text
-from hanse.sim.settled_tasks import for_each_task
 from hanse.sim.shipped_league import shipped_factories
-from hanse.sim.story import Story
+from hanse.sim.task_story import Story
 from hanse.sim.workload import JobPlan, SeedWorkload
 from hanse.sim.world import Violation, VirtualWorld
 
@@ -70,7 +70,7 @@ class DemoRecorder(Story):
 
     def __init__(self) -> None:
         super().__init__()
-        self.decisions: list[tuple[int, Decision]] = []
+        self.decisions: list[tuple[int, DecisionRecord]] = []
         self.accepted: dict[JobId, int] = {}
         self.settled: dict[JobId, tuple[int, str, Outcome]] = {}
         self.happenings: list[tuple[int, str]] = []
@@ -157,12 +157,12 @@ class DemoLeague:
 
     def _run_workload(self) -> None:
         world = self.world
-        while self.oracle.open_tasks or self.clients.unanswered or world.now <= RESTART_AT:
+        while self.oracle.open_tasks or self.clients.unanswered_count or world.now <= RESTART_AT:
             world.run(world.now + 100 * MILLISECOND)
             if world.now >= FINISH_MAX:
                 self.oracle.check_terminal(f"after {FINISH_MAX // SECOND} s")
                 raise Violation(
-                    "every submission answered", f"{self.clients.unanswered} clients wait for a reply"
+                    "every submission answered", f"{self.clients.unanswered_count} clients wait for a reply"
                 )
 
     def _check_promises(self) -> None:
@@ -187,7 +187,7 @@ class DemoLeague:
         return DemoReport(
             seed=self.seed,
             simulated=_report_seconds(last),
-            events=self.world.events,
+            events=self.world.event_count,
             digest=self.world.digest(self.oracle.outcomes()),
             jobs=tuple(self._job_record(plan) for plan in self.workload.plans),
             happenings=tuple(DemoEvent(_report_seconds(at), text) for at, text in events),
@@ -228,7 +228,7 @@ class DemoLeague:
             submitted_to=plan.broker,
             ended_at=settled[1] if settled is not None else "",
             submitted=_report_seconds(plan.at),
-            tasks=plan.spec.tasks,
+            tasks=plan.spec.task_count,
             attempts=len(launches),
             places=dict(sorted(places.items())),
             first_start=min(waits, default=None),
@@ -237,7 +237,7 @@ class DemoLeague:
             outcome=f"refused: {refused}" if refused else settled[2] if settled is not None else "not ended",
         )
 
-    def _decision_record(self, at: int, decision: Decision) -> DemoDecision:
+    def _decision_record(self, at: int, decision: DecisionRecord) -> DemoDecision:
         plan = self.oracle.jobs.get(decision.job)
         assert plan is not None, decision_text(decision)
         return DemoDecision(

@@ -7,7 +7,7 @@ import click
 
 from hanse.cli.common_options import JOB
 from hanse.model import job_fields
-from hanse.model.form_fields import FormOption, OptionKind
+from hanse.model.file_fields import CommandOption, OptionKind
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -33,7 +33,7 @@ def job_options() -> list[Callable[[Command], Command]]:
     ]
 
 
-def _make_option(name: str, option: FormOption) -> Callable[[Command], Command]:
+def _make_option(name: str, option: CommandOption) -> Callable[[Command], Command]:
     settings = dict(_SETTINGS[option.kind])
     if option.choices:
         settings["type"] = click.Choice(option.choices)

@@ -50,18 +50,18 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "retry": CommandEntry("jobs", "retry", "Submit the unsuccessful tasks of a job again."),
     "drain": CommandEntry("drain", "drain", "Stop new tasks from starting on a cluster or a node."),
     "undrain": CommandEntry("drain", "undrain", "Let tasks start again on a drained cluster or node."),
-    "league": CommandEntry("league", "league", "Show and change the league file while the league runs."),
-    "config": CommandEntry("config", "config", "Show and choose the league that commands use."),
-    "completion": CommandEntry("config", "completion", "Print a shell completion script."),
-    "init": CommandEntry("identity", "init", "Create a league for several machines from a league file."),
+    "league": CommandEntry("league_file", "league", "Show and change the league file while the league runs."),
+    "config": CommandEntry("contexts", "config", "Show and choose the league that commands use."),
+    "completion": CommandEntry("completion", "completion", "Print a shell completion script."),
+    "init": CommandEntry("enrollment", "init", "Create a league for several machines from a league file."),
     "token": CommandEntry(
-        "identity", "token", "Create single-use tokens with which members and people join."
+        "enrollment", "token", "Create single-use tokens with which members and people join."
     ),
     "access": CommandEntry(
         "access", "access", "Create and list access tokens for people and programs; revoke people."
     ),
-    "join": CommandEntry("identity", "join", "Join a league with a token."),
-    "renew": CommandEntry("identity", "renew", "Renew the certificate of a person before it expires."),
+    "join": CommandEntry("enrollment", "join", "Join a league with a token."),
+    "renew": CommandEntry("enrollment", "renew", "Renew the certificate of a person before it expires."),
     "broker": CommandEntry("daemons", "broker", "Run one broker in the foreground."),
     "warden": CommandEntry("daemons", "warden", "Run the warden of one cluster in the foreground."),
     "runner": CommandEntry("daemons", "runner", "Run a runner on a machine other than its warden's."),

@@ -14,7 +14,7 @@ from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
 from hanse.policy.node_rankers import FirstNodeRanker
 from hanse.registry import NODE_RANKERS, QUEUE_ORDERS, Registry
-from hanse.sim.replay.records import ENGINES, ReplayError, ReplaySettings
+from hanse.sim.replay.run_records import ENGINES, ReplayError, ReplaySettings
 from hanse.sim.traces import TraceError
 
 

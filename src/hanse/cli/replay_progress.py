@@ -11,9 +11,9 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from hanse.sim.replay.records import Progress as Watch
-from hanse.sim.replay.records import ReplayWorkload
 from hanse.sim.replay.registry import ReplayPolicy
+from hanse.sim.replay.run_records import Progress as Watch
+from hanse.sim.replay.run_records import ReplayWorkload
 from hanse.sim.replay.whole_job_policies import BatchPolicy, BatchTrace
 
 TEXT_PROGRESS_LINES: Final = 10
@@ -60,18 +60,20 @@ def progress_watcher(
     prints text lines now and then, if there is no terminal."""
 
     def watch(policy: ReplayPolicy | BatchPolicy, seed: int) -> Watch:
-        line = bar.add_task(f"{policy.name} seed {seed}", total=workload.tasks)
+        line = bar.add_task(f"{policy.name} seed {seed}", total=workload.task_count)
         started, last_step = time.monotonic(), 0
 
         def on_tasks_started(tasks: int) -> bool:
             nonlocal last_step
             bar.update(line, completed=tasks)
-            step = TEXT_PROGRESS_LINES * tasks // max(1, workload.tasks)
+            step = TEXT_PROGRESS_LINES * tasks // max(1, workload.task_count)
             if plain and not bar.console.is_terminal and step > last_step:
                 last_step = step
-                left = (time.monotonic() - started) * (workload.tasks - tasks) / tasks
+                left = (time.monotonic() - started) * (workload.task_count - tasks) / tasks
                 name = f"{policy.name} seed {seed}"
-                click.echo(f"{name}: {100 * tasks // workload.tasks} % begun, {left:.0f} s left", err=True)
+                click.echo(
+                    f"{name}: {100 * tasks // workload.task_count} % begun, {left:.0f} s left", err=True
+                )
             return not stop.is_set
 
         return on_tasks_started

@@ -19,7 +19,7 @@ from hanse.cli.formatting import (
 )
 from hanse.cli.show_data import STATE_ORDER, JobPage
 from hanse.cli.tables import state_markup, table
-from hanse.client.resubmission import command_text
+from hanse.client.retry_form import command_text
 
 COMMAND_CHARACTERS_MAX: Final = 100
 GROUPS_MAX: Final = 30

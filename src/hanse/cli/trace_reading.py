@@ -126,7 +126,7 @@ def open_reader(path: str, options: dict[str, Any]) -> OpenTrace:
 
 def open_journals(paths: list[Path], form: str | None = None) -> OpenTrace:
     """Return a reader of the journals in these directories."""
-    from hanse.cli.journal_trace import FORMAT, JournalReader, is_journal  # noqa: PLC0415  slow to import
+    from hanse.cli.journal_trace_reader import FORMAT, JournalReader, is_journal  # noqa: PLC0415  slow to import
 
     unreadable = [str(path) for path in paths if not is_journal(path)]
     if unreadable or form not in (None, FORMAT):

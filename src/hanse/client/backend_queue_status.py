@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode, urlsplit
 
+from hanse.api.records import WaitAnswer, WaitsAnswer
 from hanse.client.endpoints import decode_reply
 from hanse.client.errors import CommandError
-from hanse.client.responses import WaitAnswer, WaitsAnswer
 from hanse.client.transport import HttpReply, NoAnswerError
 from hanse.model.ids import SECOND
 from hanse.security.wall_time import wall_now

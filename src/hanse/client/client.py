@@ -10,6 +10,20 @@ from typing import Any, Final
 
 import msgspec
 
+from hanse.api.league_file_records import ApplyAnswer, LeagueFile
+from hanse.api.plan_records import PlanAnswer
+from hanse.api.records import (
+    ClusterDetail,
+    DrainAnswer,
+    LeagueAnswer,
+    NodeAnswer,
+    NodesAnswer,
+    PeopleAnswer,
+    RevokeAnswer,
+    SubmitResult,
+    TasksAnswer,
+    WhyAnswer,
+)
 from hanse.api.rows import JobDetail, JobRow
 from hanse.client.backend_queue_status import describe_queue_waits
 from hanse.client.endpoints import Endpoints, decode_reply, refusal_code, refusal_error
@@ -18,21 +32,6 @@ from hanse.client.exit_codes import ExitCode
 from hanse.client.job_listing import PAGE_ROWS, JobFilter, JobListing, list_jobs
 from hanse.client.job_owner import JobRequest, ask_job_owner
 from hanse.client.job_submission import SUBMIT_SECONDS_MAX, submit_jobs
-from hanse.client.responses import (
-    ApplyAnswer,
-    ClusterDetail,
-    DrainAnswer,
-    LeagueAnswer,
-    LeagueFile,
-    NodeAnswer,
-    NodesAnswer,
-    PeopleAnswer,
-    PlanAnswer,
-    RevokeAnswer,
-    SubmitResult,
-    TasksAnswer,
-    WhyAnswer,
-)
 from hanse.client.transport import ANSWER_SECONDS_MAX, HttpReply, NoAnswerError, build_target
 
 ENDED_STATES: Final = ("succeeded", "failed", "cancelled")

@@ -13,11 +13,11 @@ from typing import Final
 
 import msgspec
 
+from hanse.api.records import ErrorAnswer, LeagueAnswer
 from hanse.client.access_token import AccessToken
 from hanse.client.contexts import Context, config_path
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
-from hanse.client.responses import ErrorAnswer, LeagueAnswer
 from hanse.client.transport import ANSWER_SECONDS_MAX, failure_text, host_and_port
 from hanse.security import atomic_files
 from hanse.security.credentials import AUTHORITY_FILE, joining_context

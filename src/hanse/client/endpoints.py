@@ -15,13 +15,13 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from hanse.api.records import ErrorAnswer, ErrorText, LeagueAnswer, SubmitResult
 from hanse.client.access_token import find_token
 from hanse.client.contexts import Context, config_path, current_context, renew_context
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
-from hanse.client.responses import ErrorAnswer, ErrorText, LeagueAnswer, SubmitResult
 from hanse.client.transport import ANSWER_SECONDS_MAX, HttpReply, MemberEndpoint, NoAnswerError, is_address
-from hanse.security.certificate_fields import CertificateError
+from hanse.security.certificate_parser import CertificateError
 from hanse.security.credentials import Credentials
 from hanse.security.home import Home
 from hanse.security.identity import Identity, Role

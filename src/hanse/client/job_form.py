@@ -17,7 +17,7 @@ import msgspec
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
 from hanse.model import job_fields
-from hanse.model.form_fields import FormOption, OptionKind
+from hanse.model.file_fields import CommandOption, OptionKind
 from hanse.model.job import SPEC_BYTES_MAX, JobSpec
 from hanse.model.job_parser import parse_job_form
 from hanse.model.problem import Problem
@@ -205,7 +205,7 @@ def form_from_options(options: Mapping[str, Any], command: tuple[str, ...]) -> F
     return form
 
 
-def _option_value(option: FormOption, value: Any) -> object:
+def _option_value(option: CommandOption, value: Any) -> object:
     """Return the value of an option as a job file has it."""
     if option.kind is OptionKind.PAIRS:
         return dict(_parse_pair(text, option.flags[0]) for text in value)

@@ -2,9 +2,9 @@
 
 from typing import Final, NamedTuple
 
+from hanse.api.records import JobsAnswer
 from hanse.api.rows import JobRow
 from hanse.client.endpoints import Endpoints, decode_reply
-from hanse.client.responses import JobsAnswer
 from hanse.client.transport import NoAnswerError, build_target
 
 PAGE_ROWS: Final = 1_000

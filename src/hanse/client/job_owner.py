@@ -24,7 +24,7 @@ class JobRequest(NamedTuple):
         """Return the path with the parameters."""
         return build_target(f"/v1/jobs/{quote(self.job)}{self.tail}", self.query)
 
-    def local(self) -> "JobRequest":
+    def with_local_answer(self) -> "JobRequest":
         """Return the request to be answered from the receiver's own copy."""
         return self._replace(query={**self.query, "local": "1"})
 
@@ -57,7 +57,7 @@ def ask_job_owner(endpoints: Endpoints, request: JobRequest) -> HttpReply:
     for name in endpoints.iterate_brokers():
         if name in failures.silent or name in failures.unknown or name in failures.busy:
             continue
-        reply = _try_broker(endpoints, name, request.local(), failures)
+        reply = _try_broker(endpoints, name, request.with_local_answer(), failures)
         if reply is not None:
             return reply
     if failures.busy:

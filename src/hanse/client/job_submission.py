@@ -4,11 +4,11 @@ from typing import Final
 
 import msgspec
 
+from hanse.api.records import SubmitAnswer, SubmitResult
 from hanse.client.endpoints import BUSY, Endpoints, decode_refused_results, decode_reply, refusal_error
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
 from hanse.client.job_listing import JobFilter, list_jobs_at
-from hanse.client.responses import SubmitAnswer, SubmitResult
 from hanse.client.transport import HttpReply, NoAnswerError
 
 JOBS_PER_REQUEST: Final = 1_000

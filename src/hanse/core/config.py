@@ -72,8 +72,11 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     """All clusters; a warden's address is its cluster's name."""
     timings: Timings = Timings()
     retired: tuple[str, ...] = ()
-    """Brokers and clusters that have left permanently, the latter with nothing running: no machine waits for
+    """Brokers and clusters that have left permanently: no machine waits for
     their replies. They keep their places in ``brokers`` and ``clusters``."""
+    drained: tuple[str, ...] = ()
+    """Clusters of ``retired`` that were drained when they left, and whose ends had all been acknowledged:
+    nothing is unknown of them. The others may have vanished with attempts that nobody knows."""
     version: int = 0
     """Version of the league file."""
     brokers_since: tuple[int, ...] = ()

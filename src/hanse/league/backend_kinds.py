@@ -12,7 +12,7 @@ import msgspec
 
 from hanse.league.config import ClusterEntry
 from hanse.model.field_reader import FieldReader
-from hanse.model.form_fields import FormField
+from hanse.model.file_fields import FileField
 from hanse.registry import Registry
 
 
@@ -42,7 +42,7 @@ class BackendKind(msgspec.Struct, frozen=True):
     """Name of the foreign system, for people; empty: tasks run in no other system."""
     settings: type = type(None)
     """Type of its own settings (``BackendEntry.settings``)."""
-    fields: tuple[FormField, ...] = ()
+    fields: tuple[FileField, ...] = ()
     """Fields of its own settings in ``backend``, beside those of every backend."""
     read: Callable[[FieldReader], Any] = read_no_settings
     """Function that reads its own settings."""

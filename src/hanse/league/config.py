@@ -73,7 +73,7 @@ class BackendEntry(msgspec.Struct, frozen=True):
     """Bytes that the files of one task may take in its working directory and as output; 0: a quarter of the
     disk."""
     files: int = 0
-    """Number of these files; 0: a quarter of the disk's inodes, ``disk_quota.FILES_MAX`` at most."""
+    """Number of these files; 0: a quarter of the disk's inodes, ``disk_monitor.FILES_MAX`` at most."""
     directory: str = ""
     """Directory of the runners' tasks, with a subdirectory for each runner; empty: the member's own
     directory, on the disk of its journal."""
@@ -143,6 +143,8 @@ class LeagueConfig(msgspec.Struct, frozen=True):
     """Number of changes of the file while the league ran; see ``live.membership``."""
     joined: tuple[tuple[str, int], ...] = ()
     """Version in which each broker and cluster joined that was not there at first."""
+    drained: tuple[str, ...] = ()
+    """Retired clusters that were drained when they left, with every end acknowledged."""
 
     @property
     def serving_brokers(self) -> tuple[BrokerEntry, ...]:
@@ -201,6 +203,7 @@ class LeagueConfig(msgspec.Struct, frozen=True):
             clusters=clusters,
             timings=self.timings,
             retired=tuple(name for name in (*names, *clusters) if self.is_retired(name)),
+            drained=self.drained,
             version=self.version,
             brokers_since=tuple(joined.get(broker, 0) for broker in names) if joined else (),
             clusters_since=tuple(joined.get(cluster, 0) for cluster in clusters) if joined else (),

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hanse.league.backend_kinds import BACKENDS
 from hanse.league.config import UID_MAX, BackendEntry, PolicyConfig, UserRange
-from hanse.model.form_fields import FormField
+from hanse.model.file_fields import FileField
 from hanse.model.ids import BROKER_NUMBER_MAX
 from hanse.model.resources import CUSTOM_KINDS_MAX
 from hanse.registry import CLUSTER_RANKERS, NODE_RANKERS, PLACERS, QUEUE_ORDERS, SIZERS, Registry
@@ -41,35 +41,41 @@ def _one_of(words: tuple[str, ...]) -> str:
 
 
 LEAGUE_FIELDS: Final = (
-    FormField(
+    FileField(
         "league", "text", "local", _NAME_LIMITS, "Name of the league, in every certificate.",
         "league: harbour",
     ),
-    FormField(
+    FileField(
         "version", "whole number", "0", "",
         "Version of the file. `hanse league apply` counts it up; do not change it by hand.", "version: 3",
     ),
-    FormField(
+    FileField(
         "joined", "mapping of names to versions", "{}", "",
         "Members that were not there at first, with the version in which each joined. `hanse league "
         "apply` keeps it.",
         "joined: {south: 2}",
     ),
-    FormField(
+    FileField(
+        "drained", "list of names", "[]", "clusters with `retired: true`",
+        "Retired clusters that were drained when they left, so that nothing can have begun there unknown to "
+        "the league. `hanse league retire` without `--force` keeps it; do not change it by hand.",
+        "drained: [south]",
+    ),
+    FileField(
         "brokers", "list of mappings", "", f"required; 1 to {BROKER_NUMBER_MAX:,}",
         "The brokers. A broker's number is its place in the list: add new ones at the end.",
         "brokers: [{name: broker-1}, {name: broker-2}]",
     ),
-    FormField(
+    FileField(
         "clusters", "list of mappings", "", f"required; 1 to {CLUSTERS_MAX:,}",
         "The clusters, each with its warden. Add new ones at the end.",
         "clusters: [{name: north, nodes: [{cpus: 8, memory: 32GiB}]}]",
     ),
-    FormField(
+    FileField(
         "timings", "mapping of names to times", "", "",
         "Times of the protocol. All members of a league have the same.", "timings: {beat: 1s}",
     ),
-    FormField(
+    FileField(
         "policy", "mapping", "", "", "The policies of the brokers and the wardens, by name.",
         "policy: {order: fifo, placer: spread}",
     ),
@@ -77,16 +83,16 @@ LEAGUE_FIELDS: Final = (
 """Fields at the top of the file."""
 
 BROKER_FIELDS: Final = (
-    FormField("name", "text", "", _MEMBER_NAME, "Name of the broker.", "name: broker-1"),
-    FormField(
+    FileField("name", "text", "", _MEMBER_NAME, "Name of the broker.", "name: broker-1"),
+    FileField(
         "address", "`host:port`", "", "", f"Where other members reach it. {_ADDRESS}",
         'address: "10.0.0.1:7401"',
     ),
-    FormField(
+    FileField(
         "door", "`host:port`", "", "", f"Where people and programs reach it by HTTPS. {_ADDRESS}",
         'door: "10.0.0.1:7402"',
     ),
-    FormField(
+    FileField(
         "retired", "true or false", "false", "",
         "The broker has left for good. Its place in the list is kept. `hanse league retire` sets it.",
         "retired: true",
@@ -95,38 +101,38 @@ BROKER_FIELDS: Final = (
 """Fields of each entry of ``brokers``."""
 
 CLUSTER_FIELDS: Final = (
-    FormField("name", "text", "", _MEMBER_NAME, "Name of the cluster and of its warden.", "name: north"),
-    FormField(
+    FileField("name", "text", "", _MEMBER_NAME, "Name of the cluster and of its warden.", "name: north"),
+    FileField(
         "address", "`host:port`", "", "", f"Where brokers and runners reach its warden. {_ADDRESS}",
         'address: "10.0.0.1:7411"',
     ),
-    FormField(
+    FileField(
         "door", "`host:port`", "", "",
         f"Where people and programs ask its warden for logs, nodes and drains. {_ADDRESS}",
         'door: "10.0.0.1:7412"',
     ),
-    FormField(
+    FileField(
         "backend", "text or mapping", BackendEntry().kind, "",
         "What runs the tasks: the name of a backend, or a mapping with its settings.",
         "backend: {kind: process, user: per-job, sandbox: auto}",
     ),
-    FormField(
+    FileField(
         "reserve", "whole number", "0", "at most the number of nodes",
         "Number of nodes, counted from the last one backwards, that only `latency` jobs may use.",
         "reserve: 1",
     ),
-    FormField(
+    FileField(
         "runners", "list of mappings", "[]", f"at most {RUNNERS_MAX:,}",
         "Runners on other machines than the warden's. The warden has a runner of its own for all other "
         "nodes.",
         "runners: [{name: north-2, address: \"10.0.0.5:7413\", door: \"10.0.0.5:7414\"}]",
     ),
-    FormField(
+    FileField(
         "nodes", "list of mappings", "", f"required except for `slurm`; 1 to {NODES_MAX:,}",
         "The nodes of the cluster. A Slurm cluster may leave them out: they are then the nodes of Slurm.",
         "nodes: [{count: 2, cpus: 8, memory: 32GiB}]",
     ),
-    FormField(
+    FileField(
         "retired", "true or false", "false", "",
         "The cluster has left for good. Its place in the list is kept. `hanse league retire` sets it.",
         "retired: true",
@@ -135,12 +141,12 @@ CLUSTER_FIELDS: Final = (
 """Fields of each entry of ``clusters``."""
 
 RUNNER_FIELDS: Final = (
-    FormField("name", "text", "", _MEMBER_NAME, "Name of the runner.", "name: north-2"),
-    FormField(
+    FileField("name", "text", "", _MEMBER_NAME, "Name of the runner.", "name: north-2"),
+    FileField(
         "address", "`host:port`", "", "", f"Where its warden reaches it. {_ADDRESS}",
         'address: "10.0.0.5:7413"',
     ),
-    FormField(
+    FileField(
         "door", "`host:port`", "", "", f"Where it serves the output of its tasks. {_ADDRESS}",
         'door: "10.0.0.5:7414"',
     ),
@@ -148,22 +154,22 @@ RUNNER_FIELDS: Final = (
 """Fields of each entry of ``runners``."""
 
 NODE_FIELDS: Final = (
-    FormField(
+    FileField(
         "count", "whole number", "1", f"1 to {NODES_MAX:,}", "Number of equal nodes.", "count: 2",
     ),
-    FormField("cpus", "CPUs", "1", "", "CPUs of each node.", "cpus: 8"),
-    FormField("memory", "bytes", "1GiB", "", "Memory of each node.", "memory: 32GiB"),
-    FormField("gpus", "whole number", "0", "", "GPUs of each node.", "gpus: 4"),
-    FormField(
+    FileField("cpus", "CPUs", "1", "", "CPUs of each node.", "cpus: 8"),
+    FileField("memory", "bytes", "1GiB", "", "Memory of each node.", "memory: 32GiB"),
+    FileField("gpus", "whole number", "0", "", "GPUs of each node.", "gpus: 4"),
+    FileField(
         "resources", "mapping of names to whole numbers", "{}", f"at most {CUSTOM_KINDS_MAX} names",
         "Other resources of each node, which jobs ask for by these names.", "resources: {fpga: 1}",
     ),
-    FormField(
+    FileField(
         "attributes", "mapping of names to texts, whole numbers or true and false", "{}", "",
         "Attributes of each node, which the `where` of a job looks at.",
         "attributes: {zone: a, arch: arm64, disk_gb: 500}",
     ),
-    FormField(
+    FileField(
         "runner", "text", "", "a runner of the cluster",
         "The runner that starts tasks on these nodes. Left out: the runner inside the warden.", "runner: "
         "north-2",
@@ -172,14 +178,14 @@ NODE_FIELDS: Final = (
 """Fields of each entry of ``nodes``."""
 
 BACKEND_FIELDS: Final = (
-    FormField(
+    FileField(
         "kind", _one_of(BACKENDS.shipped), BackendEntry().kind, "",
         "What runs the tasks. `process`: processes on the runner's machine. `slurm`: jobs of a Slurm "
         "cluster. "
         "`null`: nothing runs, and every task succeeds; for measurements.",
         "kind: process",
     ),
-    FormField(
+    FileField(
         "sandbox", _one_of(SANDBOXES), "auto", "",
         "What is around each task. `namespace`: no other processes and no files of the league. `bwrap`: "
         "also no "
@@ -187,45 +193,45 @@ BACKEND_FIELDS: Final = (
         "works, else `none`.",
         "sandbox: bwrap",
     ),
-    FormField(
+    FileField(
         "user", "text", "", "an account, or `per-job`",
         "The account that runs the tasks when the daemon is root. Left out: `process` gives each job a "
         "user id "
         "of its own (`per-job`), `slurm` takes `nobody`.",
         "user: nobody",
     ),
-    FormField(
+    FileField(
         "users", "mapping", "", "", "The range of user ids for `per-job`.",
         "users: {first: 2000000000, count: 100000000}",
     ),
-    FormField(
+    FileField(
         "output", "bytes", f"{BackendEntry().output >> 20}MiB", "", "How much of each output stream of a "
         "task is kept.",
         "output: 16MiB",
     ),
-    FormField(
+    FileField(
         "disk", "bytes", "0", "",
         "How much the files of one task may take in its working directory; 0: a quarter of the disk.",
         "disk: 20GiB",
     ),
-    FormField(
+    FileField(
         "files", "whole number", "0", "",
         "How many files one task may have in its working directory; 0: a quarter of the inodes of the disk.",
         "files: 200000",
     ),
-    FormField(
+    FileField(
         "directory", "text", "", "an absolute path",
         "Where runners keep their tasks. Left out: in the directory of the member, on the disk of its "
         "journal.",
         "directory: /scratch/hanse",
     ),
-    FormField(
+    FileField(
         "limits", _one_of(LIMITS), "auto", "",
         "How the limits of a task are enforced: control groups of version 2 or 1, or resource limits of "
         "processes.",
         "limits: v2",
     ),
-    FormField(
+    FileField(
         "memory_default", "bytes", "0", "",
         "Memory that a task may use which asked for none; 0: the share of its node's memory that its CPUs "
         "are of "
@@ -236,11 +242,11 @@ BACKEND_FIELDS: Final = (
 """Fields of ``backend``."""
 
 USERS_FIELDS: Final = (
-    FormField(
+    FileField(
         "first", "whole number", str(UserRange().first), f"1000 to {UID_MAX}", "The first user id.",
         "first: 2000000000",
     ),
-    FormField(
+    FileField(
         "count", "whole number", str(UserRange().count), f"the last id is at most {UID_MAX}", "Number of "
         "user ids.",
         "count: 100000000",
@@ -249,26 +255,26 @@ USERS_FIELDS: Final = (
 """Fields of ``users``."""
 
 POLICY_FIELDS: Final = (
-    FormField(
+    FileField(
         "order", _one_of(POLICIES["order"].shipped), PolicyConfig().order, "",
         "The order in which waiting jobs are served. The same in the whole league.", "order: fifo",
     ),
-    FormField(
+    FileField(
         "placer", _one_of(POLICIES["placer"].shipped), PolicyConfig().placer, "",
         "How a broker chooses a node.",
         "placer: spread",
     ),
-    FormField(
+    FileField(
         "rank", _one_of(POLICIES["rank"].shipped), PolicyConfig().rank, "",
         "In which order a broker tries clusters.",
         "rank: rotate",
     ),
-    FormField(
+    FileField(
         "sizer", _one_of(POLICIES["sizer"].shipped), PolicyConfig().sizer, "",
         "How a broker sizes elastic work.",
         "sizer: priced",
     ),
-    FormField(
+    FileField(
         "node_ranker", _one_of(POLICIES["node_ranker"].shipped), PolicyConfig().node_ranker, "",
         "How a warden chooses a node: for a task whose proposed node is taken, and for waiting work that it "
         "serves from free room.",

@@ -35,7 +35,7 @@ from hanse.league.fields import (
 from hanse.league.value_readers import read_listen_address, read_member_name, read_name, registry_reader
 from hanse.model.constraints import Value
 from hanse.model.field_reader import FieldReader, read_flag, read_text
-from hanse.model.form_fields import names_of
+from hanse.model.file_fields import names_of
 from hanse.model.ids import BROKER_NUMBER_MAX
 from hanse.model.job_validation import suggest_spelling
 from hanse.model.problem import Problem, ProblemList, describe_value, printable_name
@@ -60,9 +60,11 @@ def league_from_data(data: object) -> LeagueConfig | tuple[Problem, ...]:
         policy=_read_policies(fields),
         version=fields.read("version", parse_whole, 0),
         joined=fields.read("joined", _read_joined, ()),
+        drained=fields.read("drained", _read_drained, ()),
     )
     if not problems:
         _check_names(league, problems)
+        _check_drained(league, problems)
     return problems.to_list() or league
 
 
@@ -73,6 +75,21 @@ def _read_joined(value: object, path: str) -> tuple[tuple[str, int], ...] | Prob
     ):
         return tuple(value.items())
     return Problem(path, "must be names of members with the version in which each joined, as {south: 2}")
+
+
+def _read_drained(value: object, path: str) -> tuple[str, ...] | Problem:
+    """Read the names of the clusters that were drained when they retired."""
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        return tuple(value)
+    return Problem(path, "must be a list of retired clusters, as [south]")
+
+
+def _check_drained(league: LeagueConfig, problems: ProblemList) -> None:
+    """Check that only retired clusters count as drained."""
+    retired = [entry.name for entry in league.clusters if entry.retired]
+    for name in league.drained:
+        if name not in retired:
+            problems.add("drained", f"{name!r} is not a cluster that has retired")
 
 
 def _check_names(league: LeagueConfig, problems: ProblemList) -> None:

@@ -18,6 +18,7 @@ def league_to_data(league: LeagueConfig) -> dict[str, object]:
         "league": league.name,
         **({"version": league.version} if league.version else {}),
         **({"joined": dict(league.joined)} if league.joined else {}),
+        **({"drained": list(league.drained)} if league.drained else {}),
         **({"timings": changed} if changed else {}),
         "policy": msgspec.to_builtins(league.policy),
         "brokers": [

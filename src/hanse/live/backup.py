@@ -29,8 +29,8 @@ from hanse.live.high_water_mark import (
 )
 from hanse.live.journal.disk import is_in_use
 from hanse.live.journal.errors import CorruptJournal, JournalError
+from hanse.live.journal.files import IDENTITY_NAME, list_files
 from hanse.live.journal.journal import Journal
-from hanse.live.journal.walk import IDENTITY_NAME, list_files
 from hanse.live.recovery import JOURNAL_DIRECTORY, LOST_RECORDS_FILE
 from hanse.security.atomic_files import PRIVATE, sync_directory
 from hanse.security.home import AUTHORITY, PEOPLE, Home

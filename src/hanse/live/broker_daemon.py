@@ -29,7 +29,7 @@ from hanse.live.http.enrollment_api import EnrollmentApi
 from hanse.live.journal.errors import RecordTooLarge
 from hanse.live.journal.journal import Journal
 from hanse.live.journal.reading import read_history
-from hanse.live.membership.membership import LeagueFileSync
+from hanse.live.membership.league_file_sync import LeagueFileSync
 from hanse.live.pending_requests import PendingRequests
 from hanse.live.policy_process.host import PolicyProcess
 from hanse.live.readmodel.feeder import ReadModelFeeder
@@ -54,7 +54,7 @@ from hanse.model.effects import (
     TasksSettled,
 )
 from hanse.model.events import AdviceReceived, Booted, MessageReceived
-from hanse.model.history import HISTORY_EFFECTS
+from hanse.model.job_history import HISTORY_EFFECTS
 from hanse.model.messages import Envelope
 from hanse.registry import SIZERS
 from hanse.security.home import Home
@@ -162,7 +162,7 @@ class BrokerDaemon(Daemon):
             self.machine, clock, self._perform, journal, self.fail, metrics.on_event_durable, self._digests
         )
         shell.snapshots.limit = lambda: feeder.applied
-        shell.on_early_acceptance = feeder.promise
+        shell.on_early_acceptance = feeder.require_position
         shell.on_disk_full = feeder.release_waiters
         feeder.is_journal_full = lambda: shell.disk_full
         shell.on_performed = self.transport.flush
@@ -213,7 +213,7 @@ class BrokerDaemon(Daemon):
             envelope
         ):
             return
-        if shell.full:
+        if shell.is_full:
             self.count("dropped_disk_behind")
             return
         try:
@@ -224,7 +224,7 @@ class BrokerDaemon(Daemon):
 
     def _on_advice(self, number: int, choices: tuple[Advice, ...]) -> None:
         shell = self.shell
-        if shell is not None and not shell.full:
+        if shell is not None and not shell.is_full:
             shell.handle(AdviceReceived(shell.clock.now(), number, choices))
 
     def _perform(self, effect: Effect) -> None:

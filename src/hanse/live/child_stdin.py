@@ -1,4 +1,4 @@
-"""Standard input of a child process, when all of it is known beforehand."""
+"""Standard input of a child process as a file in memory, for data that is known beforehand."""
 
 import os
 from collections.abc import Iterator

@@ -18,12 +18,12 @@ from hanse.live.high_water_mark import LostHistoryError
 from hanse.live.http.application import ApiApplication
 from hanse.live.http.revocation_sync import RevocationSync
 from hanse.live.http.server import HttpsServer
-from hanse.live.membership.fencing import report_fenced
-from hanse.live.membership.membership import LeagueFileSync
-from hanse.live.readiness import NO_REPORT, StartReport
+from hanse.live.membership.fenced_members import report_fenced
+from hanse.live.membership.league_file_sync import LeagueFileSync
 from hanse.live.rpc.peer_permissions import Peer
 from hanse.live.rpc.transport import Transport
 from hanse.live.rpc.validation_context import ValidationContext
+from hanse.live.start_report import NO_REPORT, StartReport
 from hanse.live.telemetry.json_logs import log_fields
 from hanse.live.telemetry.loop_lag import LoopLag
 from hanse.live.telemetry.member_metrics import MemberMetrics

@@ -26,7 +26,7 @@ class DiskGuard:
         """Check the disk for as long as the daemon lives."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            if not self._shell.full:
+            if not self._shell.is_full:
                 self.check()
 
     def check(self) -> None:

@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from hanse.live.journal.errors import JournalError
+from hanse.live.journal.files import IDENTITY_NAME, REPAIRING_NAME, list_files
 from hanse.live.journal.journal import Journal
-from hanse.live.journal.walk import IDENTITY_NAME, REPAIRING_NAME, list_files
 from hanse.security.atomic_files import PRIVATE, replace
 
 HIGH_WATER_MARK_FILE: Final = "reached.json"

@@ -66,7 +66,7 @@ class PendingRequests:
         """Client id -> number of the pending submission."""
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """True if no more requests can be accepted."""
         return len(self._open) >= PENDING_MAX
 

@@ -23,6 +23,7 @@ from hanse.live.config.config_history import (
     settings_problem,
     write_config_history,
 )
+from hanse.live.directory_warnings import find_start_warnings
 from hanse.live.high_water_mark import (
     LostHistoryError,
     read_high_water_mark,
@@ -34,7 +35,6 @@ from hanse.live.high_water_mark import (
 from hanse.live.journal.journal import Journal
 from hanse.live.journal.journal import JournalContents as Found
 from hanse.live.shell import EventListener
-from hanse.live.start_warnings import find_start_warnings
 from hanse.model.events import Event
 from hanse.security.wall_time import wall_now
 

@@ -9,11 +9,11 @@ from hanse.live.clock import Clock
 from hanse.live.config.home_permissions import backend_directory_problem
 from hanse.live.daemon import Daemon, make_peer
 from hanse.live.http.cluster_api import RunnerApi
-from hanse.live.membership.membership import LeagueFileSync
+from hanse.live.membership.league_file_sync import LeagueFileSync
 from hanse.live.recovery import CLOCK_FILE
 from hanse.live.rpc.peer_permissions import Peer
 from hanse.live.rpc.validation_context import ValidationContext, runner_validation_context
-from hanse.live.runner_host import RunnerHost
+from hanse.live.runner_shell import RunnerShell
 from hanse.live.telemetry.warden_metrics import RunnerMetrics
 from hanse.security.identity import Identity, Role
 
@@ -24,7 +24,7 @@ class RunnerDaemon(Daemon):
     def __init__(self, home: Path, league: LeagueConfig, name: str) -> None:
         self.cluster, entry = league.cluster_of_runner(name)
         super().__init__(home, league, Identity(league.name, Role.RUNNER, name), entry.address, entry.door)
-        self.runner_host: RunnerHost | None = None
+        self.runner_shell: RunnerShell | None = None
 
     def peers(self) -> Mapping[str, Peer]:
         """Return the warden."""
@@ -45,10 +45,10 @@ class RunnerDaemon(Daemon):
         config = self.league.runner_config(self.cluster, name)
         self.metrics = metrics = RunnerMetrics(self, self.send)
         metrics.tasks_room = lambda: getattr(backend, "disk_space", None)
-        self.runner_host = RunnerHost(config, backend, clock, self.directory, metrics.send)
-        self.receivers[name] = self.runner_host.on_message
+        self.runner_shell = RunnerShell(config, backend, clock, self.directory, metrics.send)
+        self.receivers[name] = self.runner_shell.on_message
         await self.transport.listen(self.address.host, self.address.port)
-        await self.runner_host.start()
+        await self.runner_shell.start()
         league_files = LeagueFileSync(
             self, lambda league: backend_directory_problem(league, self.identity.name) or ""
         )
@@ -58,5 +58,5 @@ class RunnerDaemon(Daemon):
     async def close(self) -> None:
         """Close all; tasks go on under their watchdogs."""
         await super().close()
-        if self.runner_host is not None:
-            await self.runner_host.close()
+        if self.runner_shell is not None:
+            await self.runner_shell.close()

@@ -28,7 +28,7 @@ from hanse.live.journal.journal import Journal
 from hanse.live.snapshots import Snapshots
 from hanse.model.effects import Effect, JobAccepted, WakeAt, orders_of
 from hanse.model.events import Event, JobSubmitted, MessageReceived, Tick
-from hanse.model.history import HISTORY_EFFECTS
+from hanse.model.job_history import HISTORY_EFFECTS
 
 UNCOMMITTED_MAX: Final = 50_000
 """Events whose write has not returned. Above half of it the shell turns new requests away; at the whole it
@@ -159,12 +159,12 @@ class JournalledShell(Shell):
         """Called with the position when an event that is not on disk yet makes a job accepted."""
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """True if the disk is so far behind that new requests should be turned away."""
         return self.disk_full or len(self._uncommitted) * 2 > UNCOMMITTED_MAX
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """True if no event may be accepted until the disk has caught up."""
         return len(self._uncommitted) >= UNCOMMITTED_MAX or self.journal.is_half_full
 
@@ -286,7 +286,7 @@ class JournalledShell(Shell):
 
     def _on_timer(self) -> None:
         """Delay the tick while no event may be accepted."""
-        if self.full:
+        if self.is_full:
             self._timer = self.loop.call_later(DISK_FULL_RETRY_SECONDS, self._on_timer)
         else:
             super()._on_timer()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hanse.model.ids import SECOND
-from hanse.security.certificate_fields import Certificate
+from hanse.security.certificate_parser import Certificate
 from hanse.security.wall_time import wall_now
 
 CHECK_SECONDS: Final = 30.0

@@ -13,8 +13,8 @@ from hanse.league.config import ClusterEntry, LeagueConfig
 from hanse.live.backends.factory import make_backend
 from hanse.live.backends.interface import Backend
 from hanse.live.config.config_history import member_settings, settings_problem, warden_settings
+from hanse.live.config.discovered_nodes import discover_nodes
 from hanse.live.config.home_permissions import backend_directory_problem
-from hanse.live.config.node_discovery import discover_nodes
 from hanse.live.daemon import Daemon, make_peer
 from hanse.live.disk_guard import DiskGuard
 from hanse.live.disk_space import DiskSpaceCheck
@@ -22,11 +22,11 @@ from hanse.live.high_water_mark import keep_high_water_mark, write_final_high_wa
 from hanse.live.history_check import HISTORY_MESSAGES, HistoryCheck
 from hanse.live.http.cluster_api import ClusterApi
 from hanse.live.journal.errors import RecordTooLarge
-from hanse.live.membership.membership import LeagueFileSync
+from hanse.live.membership.league_file_sync import LeagueFileSync
 from hanse.live.recovery import recover
 from hanse.live.rpc.peer_permissions import Peer
 from hanse.live.rpc.validation_context import ValidationContext, warden_validation_context
-from hanse.live.runner_host import RunnerHost
+from hanse.live.runner_shell import RunnerShell
 from hanse.live.shell import JournalledShell
 from hanse.live.telemetry.json_logs import log_fields
 from hanse.live.telemetry.warden_metrics import WardenMetrics
@@ -52,7 +52,7 @@ class WardenDaemon(Daemon):
         self._founding = founding
         self.machine: Warden
         self.shell: JournalledShell | None = None
-        self.runner_host: RunnerHost | None = None
+        self.runner_shell: RunnerShell | None = None
 
     def peers(self) -> Mapping[str, Peer]:
         """Return every broker, and the runners on other machines."""
@@ -122,11 +122,11 @@ class WardenDaemon(Daemon):
             backend = make_backend(self.entry, self.directory)
             metrics.tasks_room = lambda: getattr(backend, "disk_space", None)
             config = self.league.runner_config(self.entry, runner)
-            self.runner_host = RunnerHost(config, backend, clock, self.directory, self.send)
-            self.receivers[runner] = self.runner_host.on_message
-            await self.runner_host.start()
+            self.runner_shell = RunnerShell(config, backend, clock, self.directory, self.send)
+            self.receivers[runner] = self.runner_shell.on_message
+            await self.runner_shell.start()
         league_files = LeagueFileSync(
-            self, self._settings_problem, self._count_unfinished, self.machine.shards
+            self, self._settings_problem, self._count_unfinished, self.machine.shards, self._is_drained
         )
         api = ClusterApi(self, self.entry, self.machine, shell, backend, league_files)
         await self.serve(api.application(), api.revocations, league_files)
@@ -135,7 +135,11 @@ class WardenDaemon(Daemon):
 
     def _count_unfinished(self) -> int:
         """Count attempts that run, and ends that their broker has not acknowledged."""
-        return self.machine.attempts + len(self.machine.attempt_tracker.unacked_ends)
+        return self.machine.attempt_count + len(self.machine.attempt_tracker.unacked_ends)
+
+    def _is_drained(self) -> bool:
+        """True if every node is drained."""
+        return all(drains for _, drains, _ in self.machine.states())
 
     def _settings_problem(self, league: LeagueConfig) -> str:
         problem = backend_directory_problem(league, self.identity.name)
@@ -148,8 +152,8 @@ class WardenDaemon(Daemon):
     async def close(self) -> None:
         """Close the HTTPS server first and the journal last. Tasks go on."""
         await super().close()
-        if self.runner_host is not None:
-            await self.runner_host.close()
+        if self.runner_shell is not None:
+            await self.runner_shell.close()
         if self.shell is not None:
             self.shell.close()
             write_final_high_water_mark(self.directory, self.shell.journal)
@@ -162,7 +166,7 @@ class WardenDaemon(Daemon):
             envelope
         ):
             return
-        if shell.full:
+        if shell.is_full:
             self.count("dropped_disk_behind")
             return
         try:

@@ -25,7 +25,7 @@ from hanse.model.constraints import (
     DEPTH_MAX,
     RESERVED,
     TERMS_MAX,
-    All,
+    AllOf,
     AnyOf,
     Compare,
     ComparisonOperator,
@@ -112,7 +112,7 @@ class _ConstraintParser:
         terms = [self._parse_not()]
         while self._skip_if("and"):
             terms.append(self._parse_not())
-        return terms[0] if len(terms) == 1 else All(tuple(terms))
+        return terms[0] if len(terms) == 1 else AllOf(tuple(terms))
 
     def _parse_not(self) -> Constraint:
         if self._next.text == "not" and self._next.kind == "name":
@@ -157,7 +157,7 @@ class _ConstraintParser:
             terms: list[Constraint] = []
             while self._next.kind != ")" and (not terms or self._skip_if(",")):
                 terms.append(self.parse_any())
-            constraint = All(tuple(terms)) if called.text == "all" else AnyOf(tuple(terms))
+            constraint = AllOf(tuple(terms)) if called.text == "all" else AnyOf(tuple(terms))
         if not self._skip_if(")"):
             raise self._fail_expected("')'" if called.text == "has" else "',' or ')'")
         self._nesting -= 1
@@ -268,22 +268,22 @@ def format_constraint(constraint: Constraint) -> str:
         case Not(In(attribute, values)):
             return f"{attribute} not in ({', '.join(map(_value_text, values))})"
         case Not(term):
-            return f"not {_bracketed_text(term, (All, AnyOf))}"
-        case All(terms) if len(terms) > 1:
-            return " and ".join(_bracketed_text(term, (All, AnyOf)) for term in terms)
+            return f"not {_bracketed_text(term, (AllOf, AnyOf))}"
+        case AllOf(terms) if len(terms) > 1:
+            return " and ".join(_bracketed_text(term, (AllOf, AnyOf)) for term in terms)
         case AnyOf(terms) if len(terms) > 1:
             return " or ".join(_bracketed_text(term, (AnyOf,)) for term in terms)
-        case All(terms) | AnyOf(terms):  # of one term or none, which 'and' and 'or' cannot say
+        case AllOf(terms) | AnyOf(terms):  # of one term or none, which 'and' and 'or' cannot say
             words = ", ".join(map(format_constraint, terms))
-            return f"{'all' if isinstance(constraint, All) else 'any'}({words})"
+            return f"{'all' if isinstance(constraint, AllOf) else 'any'}({words})"
         case _:
             assert_never(constraint)
 
 
-def _bracketed_text(term: Constraint, kinds: tuple[type[All] | type[AnyOf], ...]) -> str:
+def _bracketed_text(term: Constraint, kinds: tuple[type[AllOf] | type[AnyOf], ...]) -> str:
     """Return a term's text, in brackets if it is a list of these kinds and would be ambiguous."""
     printed = format_constraint(term)
-    loose = isinstance(term, All | AnyOf) and len(term.terms) > 1 and type(term) in kinds
+    loose = isinstance(term, AllOf | AnyOf) and len(term.terms) > 1 and type(term) in kinds
     return f"({printed})" if loose else printed
 
 

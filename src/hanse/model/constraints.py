@@ -94,7 +94,7 @@ class Not(msgspec.Struct, frozen=True, array_like=True, tag="not"):
     term: "Constraint"
 
 
-class All(msgspec.Struct, frozen=True, array_like=True, tag="all"):
+class AllOf(msgspec.Struct, frozen=True, array_like=True, tag="all"):
     """Condition that every term holds; of no terms: always true."""
 
     terms: "tuple[Constraint, ...]"
@@ -106,9 +106,9 @@ class AnyOf(msgspec.Struct, frozen=True, array_like=True, tag="any"):
     terms: "tuple[Constraint, ...]"
 
 
-Constraint = Is | In | Has | Compare | Not | All | AnyOf
+Constraint = Is | In | Has | Compare | Not | AllOf | AnyOf
 
-ALWAYS: Final = All(())
+ALWAYS: Final = AllOf(())
 NEVER: Final = AnyOf(())
 
 
@@ -141,7 +141,7 @@ def is_satisfied(constraint: Constraint, attributes: Attributes) -> bool:
             return attribute in attributes and is_comparison_true(attributes[attribute], order, bound)
         case Not(term):
             return not is_satisfied(term, attributes)
-        case All(terms):
+        case AllOf(terms):
             return all(is_satisfied(term, attributes) for term in terms)
         case AnyOf(terms):
             return any(is_satisfied(term, attributes) for term in terms)
@@ -168,7 +168,7 @@ def walk(constraint: Constraint) -> Iterator[tuple[int, Constraint]]:
         yield depth, record
         if isinstance(record, Not):
             waiting.append((depth + 1, record.term))
-        elif isinstance(record, All | AnyOf):
+        elif isinstance(record, AllOf | AnyOf):
             waiting.extend((depth + 1, term) for term in reversed(record.terms))
 
 
@@ -198,7 +198,7 @@ def constraint_problem(constraint: Constraint) -> str | None:
 
 
 def _leaf_problem(record: Constraint) -> str | None:
-    if isinstance(record, Not | All | AnyOf):
+    if isinstance(record, Not | AllOf | AnyOf):
         return None
     problem = name_problem(record.attribute)
     if problem is not None:
@@ -280,11 +280,11 @@ def normalise(constraint: Constraint) -> Constraint:
             return Compare(attribute, ">=", bound + 1)
         case Not(term):
             return _negate(normalise(term))
-        case All(terms):
-            flat = _flatten(tuple(normalise(term) for term in terms), All)
+        case AllOf(terms):
+            flat = _flatten(tuple(normalise(term) for term in terms), AllOf)
             if NEVER in flat:
                 return NEVER
-            return flat[0] if len(flat) == 1 else All(_sort_terms(flat))
+            return flat[0] if len(flat) == 1 else AllOf(_sort_terms(flat))
         case AnyOf(terms):
             flat = _merge_values(_flatten(tuple(normalise(term) for term in terms), AnyOf))
             if ALWAYS in flat:
@@ -311,7 +311,7 @@ def _negate(term: Constraint) -> Constraint:
     return ALWAYS if term == NEVER else Not(term)
 
 
-def _flatten(terms: tuple[Constraint, ...], kind: type[All] | type[AnyOf]) -> tuple[Constraint, ...]:
+def _flatten(terms: tuple[Constraint, ...], kind: type[AllOf] | type[AnyOf]) -> tuple[Constraint, ...]:
     """Replace terms of ``kind`` by their own terms, and drop repeats (the first stays). The terms are normal,
     so theirs are not of ``kind`` again."""
     flat: dict[Constraint, None] = {}

@@ -1,16 +1,16 @@
 """Effects: what a machine asks of its shell, performed when the event that caused them is in the journal.
 
-History effects (``model.history``) ask for nothing: they are facts for readers, in the same list and order.
+History effects (``model.job_history``) ask for nothing: they are facts for readers, in the same list.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from hanse.model.advice import AdviceRequest
-from hanse.model.decision import Decision
-from hanse.model.history import HISTORY_EFFECTS, HistoryEffect
+from hanse.model.decision_record import DecisionRecord
 from hanse.model.ids import Instant, JobId, TaskId
+from hanse.model.job_history import HISTORY_EFFECTS, HistoryEffect
 from hanse.model.messages import Envelope, Outcome, ShardId
 from hanse.model.resources import Resources
 
@@ -31,7 +31,7 @@ class WakeAt(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="wake_a
 class RecordDecision(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="record"):
     """Store a decision for later questions."""
 
-    decision: Decision
+    decision: DecisionRecord
 
 
 class RequestAdvice(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ask_advice"):
@@ -146,3 +146,13 @@ Effect = (
 def orders_of(effects: Sequence[Effect]) -> list[Effect]:
     """Return the effects that a shell has to perform: all but the history."""
     return [effect for effect in effects if type(effect) not in HISTORY_EFFECTS]
+
+
+def for_each_task(settle: Callable[[TaskSettled], None]) -> Callable[[TasksSettled], None]:
+    """Return a performer for runs of settled tasks that calls this one for each task."""
+
+    def perform(effect: TasksSettled) -> None:
+        for settled in effect.expand():
+            settle(settled)
+
+    return perform

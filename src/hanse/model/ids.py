@@ -94,3 +94,7 @@ def _parse_number(text: str) -> int | None:
     if not 0 < len(text) <= _DIGITS_MAX or not (text.isascii() and text.isdigit()):
         return None
     return None if text[0] == "0" and text != "0" else int(text)
+
+
+ShardId = str
+"""Id of the jobs that a broker has accepted, as one unit of takeover: ``broker#generation``."""

@@ -133,6 +133,6 @@ class JobSpec(msgspec.Struct, frozen=True):
     """Submitter's W3C ``traceparent``: the job becomes part of that trace; empty: none."""
 
     @property
-    def tasks(self) -> int:
+    def task_count(self) -> int:
         """Number of tasks of the job."""
         return sum(group.count for group in self.groups)

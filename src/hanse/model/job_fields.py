@@ -2,7 +2,7 @@
 
 Everything that knows the fields walks this table: the parser (``model.job_parser``) and the writer
 (``model.job_writer``), the options of ``hanse submit`` (``cli.job_options``, ``client.job_form``), the forms
-of the OpenAPI document (``api.job_forms``) and the reference page of the job file
+of the OpenAPI document (``api.job_schemas``) and the reference page of the job file
 (``python -m tools.reference``). A new field needs a row here, and a field of the record that holds its value.
 Defaults and examples are YAML; tests parse every one.
 """
@@ -12,10 +12,10 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from msgspec import Meta
 
-from hanse.model.attempt_key import SECRET_BYTES
+from hanse.model.attempt_key_derivation import SECRET_BYTES
 from hanse.model.constraint_syntax import format_constraint
 from hanse.model.field_reader import choice_reader, read_flag, read_integer, read_text, read_texts, read_trace
-from hanse.model.form_fields import FormOption, JobField, JobFormTable, OptionKind
+from hanse.model.file_fields import CommandOption, JobField, JobFormTable, OptionKind
 from hanse.model.form_values import (
     merge_variables,
     range_reader,
@@ -90,19 +90,21 @@ CLUSTERS_FIELDS: Final = (
         "allow", "list of texts", "[]", f"at most {CLUSTERS_MAX:,}",
         "Clusters in which the job may run; empty: all.", "allow: [oslo, bern]",
         attribute="clusters_allowed", read=read_texts, write=write_list, schema=tuple[Name, ...],
-        option=FormOption(("--cluster",), 80, "Run in these clusters only.", "NAME", OptionKind.TEXTS),
+        option=CommandOption(("--cluster",), 80, "Run in these clusters only.", "NAME", OptionKind.TEXTS),
     ),
     JobField(
         "deny", "list of texts", "[]", f"at most {CLUSTERS_MAX:,}; none of `allow`",
         "Clusters in which the job must not run.", "deny: [rome]",
         attribute="clusters_forbidden", read=read_texts, write=write_list, schema=tuple[Name, ...],
-        option=FormOption(("--not-cluster",), 90, "Never run in these clusters.", "NAME", OptionKind.TEXTS),
+        option=CommandOption(
+            ("--not-cluster",), 90, "Never run in these clusters.", "NAME", OptionKind.TEXTS
+        ),
     ),
     JobField(
         "prefer", "list of texts", "[]", f"at most {CLUSTERS_MAX:,}",
         "Clusters that hold the job's data, best first. A preference, not a rule.", "prefer: [bern]",
         attribute="data", read=read_texts, write=write_list, schema=tuple[Name, ...],
-        option=FormOption(
+        option=CommandOption(
             ("--prefer",), 100, "Clusters that hold its data, best first.", "NAME", OptionKind.TEXTS
         ),
     ),
@@ -133,25 +135,25 @@ JOB_FIELDS: Final = (
     JobField(
         "name", "text", "job", _NAME_LIMITS, "Name of the job, for people.", "name: nightly-build",
         read=read_text, schema=Name,
-        option=FormOption(("--name",), 20, "Name of the job.  [default: that of the program]"),
+        option=CommandOption(("--name",), 20, "Name of the job.  [default: that of the program]"),
     ),
     JobField(
         "tenant", "text", "default", _NAME_LIMITS, "Tenant for whom the job runs.", "tenant: physics",
         read=read_text, schema=Name,
-        option=FormOption(("--tenant",), 230, "Tenant of the job.  [default: $HANSE_TENANT]", "NAME"),
+        option=CommandOption(("--tenant",), 230, "Tenant of the job.  [default: $HANSE_TENANT]", "NAME"),
     ),
     JobField(
         "class", _CLASS.kind, "batch", "",
         "Value of time to the job. Only `latency` jobs may use the nodes that a cluster keeps in reserve.",
         "class: latency",
         attribute="klass", read=_CLASS.read, write=str, schema=_CLASS.schema,
-        option=FormOption(("--class",), 120, "Time class of the job.", choices=_CLASS.words),
+        option=CommandOption(("--class",), 120, "Time class of the job.", choices=_CLASS.words),
     ),
     JobField(
         "priority", "whole number", "0", f"-{PRIORITY_MAX} to {PRIORITY_MAX}",
         "A higher number is more urgent.", "priority: 5",
         read=read_integer, schema=Annotated[int, Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX)],
-        option=FormOption(
+        option=CommandOption(
             ("--priority",), 110, f"-{PRIORITY_MAX} to {PRIORITY_MAX}; higher is more urgent.", "N",
             OptionKind.WHOLE,
         ),
@@ -160,7 +162,7 @@ JOB_FIELDS: Final = (
         "deadline", "time", "", f"above 0, at most {_YEARS} years",
         "Time after submission. A job that has not ended by then is cancelled.", "deadline: 2h",
         read=parse_duration, write=write_time, schema=Duration,
-        option=FormOption(
+        option=CommandOption(
             ("--deadline",), 130, "Cancel it if it has not ended by then, such as 2h.", "TIME"
         ),
     ),
@@ -170,13 +172,13 @@ JOB_FIELDS: Final = (
         "for more urgent work, starts again without using a retry.",
         "retries: 3",
         read=read_integer, schema=Annotated[int, Meta(ge=0, le=RETRIES_MAX)],
-        option=FormOption(("--retries",), 150, "Retries of a task that fails.", "N", OptionKind.WHOLE),
+        option=CommandOption(("--retries",), 150, "Retries of a task that fails.", "N", OptionKind.WHOLE),
     ),
     JobField(
         "preemptible", "true or false", "false", "",
         "More urgent work may stop the job's tasks; they start again later.", "preemptible: true",
         read=read_flag, schema=bool,
-        option=FormOption(
+        option=CommandOption(
             ("--preemptible",), 170, "More urgent jobs may stop it; it starts again later.",
             kind=OptionKind.FLAG,
         ),
@@ -185,13 +187,13 @@ JOB_FIELDS: Final = (
         "grace", "time", "5s", f"0 to {GRACE_MAX // SECOND // 3_600} hour",
         "Time between the signal to save its work and the end of a task that is stopped.", "grace: 30s",
         read=parse_duration, write=write_time, schema=Duration,
-        option=FormOption(("--grace",), 180, "Time from the signal to save its work to its end.", "TIME"),
+        option=CommandOption(("--grace",), 180, "Time from the signal to save its work to its end.", "TIME"),
     ),
     JobField(
         "gang", "true or false", "false", "a gang has one group",
         "All tasks start together in one cluster, or none starts.", "gang: true\ncount: 4",
         read=read_flag, schema=bool,
-        option=FormOption(
+        option=CommandOption(
             ("--gang",), 160, "Start all tasks together, in one cluster, or none.", kind=OptionKind.FLAG
         ),
     ),
@@ -202,7 +204,7 @@ JOB_FIELDS: Final = (
         "waits for the cluster.",
         "unreachable: wait",
         read=_UNREACHABLE.read, write=str, schema=_UNREACHABLE.schema,
-        option=FormOption(
+        option=CommandOption(
             ("--unreachable",), 190, "Reaction to an unreachable cluster.", choices=_UNREACHABLE.words
         ),
     ),
@@ -212,7 +214,7 @@ JOB_FIELDS: Final = (
         "went. `retry`: the task starts again. `fail`: the task ends as failed.",
         "on_loss: fail",
         read=_ON_LOSS.read, write=str, schema=_ON_LOSS.schema,
-        option=FormOption(
+        option=CommandOption(
             ("--on-loss",), 200, "Reaction to a lost task that may have started.", choices=_ON_LOSS.words
         ),
     ),
@@ -225,7 +227,7 @@ JOB_FIELDS: Final = (
         "labels", "list of texts", "[]", f"at most {LABELS_MAX}",
         "Labels of the job's tasks, which the `affinity` of other jobs names.", "labels: [web]",
         read=read_texts, write=write_list, schema=tuple[Name, ...],
-        option=FormOption(("--label",), 220, "Label for nearness rules.", "WORD", OptionKind.TEXTS),
+        option=CommandOption(("--label",), 220, "Label for nearness rules.", "WORD", OptionKind.TEXTS),
     ),
     JobField(
         "after", "list of job ids", "[]", f"at most {AFTER_MAX:,}",
@@ -233,14 +235,14 @@ JOB_FIELDS: Final = (
         "cancelled.",
         'after: ["1-7"]',
         read=read_jobs, write=write_jobs, schema=tuple[_JobText, ...],
-        option=FormOption(("--after",), 210, "Start when this job has succeeded.", "JOB", OptionKind.JOBS),
+        option=CommandOption(("--after",), 210, "Start when this job has succeeded.", "JOB", OptionKind.JOBS),
     ),
     JobField(
         "client_id", "text", '""', f"at most {NAME_CHARACTERS_MAX} printable characters",
         "Your own id for this submission. The same id twice gives the same job; empty: none.",
         "client_id: build-4711",
         read=read_text, schema=Annotated[str, Meta(max_length=NAME_CHARACTERS_MAX)],
-        option=FormOption(("--client-id",), 270, "The same id twice gives the same job.", "ID"),
+        option=CommandOption(("--client-id",), 270, "The same id twice gives the same job.", "ID"),
     ),
     JobField(
         "groups", "list of mappings", "", f"1 to {GROUPS_MAX:,}",
@@ -254,7 +256,7 @@ JOB_FIELDS: Final = (
         "sets another.",
         "trace: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
         read=read_trace,
-        option=FormOption(
+        option=CommandOption(
             ("--trace",), 260, "The W3C trace that it belongs to.  [default: $TRACEPARENT]", "TRACEPARENT"
         ),
     ),
@@ -271,7 +273,7 @@ GROUP_FIELDS: Final = (
         "count", "whole number", "1", f"1 to {TASKS_PER_JOB_MAX:,} in all groups together",
         "Number of tasks. Each task finds its index in `HANSE_TASK`.", "count: 10",
         read=read_integer, schema=Annotated[int, Meta(ge=1, le=TASKS_PER_JOB_MAX)],
-        option=FormOption(
+        option=CommandOption(
             ("-n", "--count"), 10, "Number of tasks; each finds its index in $HANSE_TASK.", "N",
             OptionKind.WHOLE,
         ),
@@ -280,7 +282,7 @@ GROUP_FIELDS: Final = (
         "cpus", "CPUs or a range", "1", f"at most {CPU_MILLI_MAX // 1_000:,}",
         "CPUs of each task. A range makes the work elastic: the league chooses a size in it.", "cpus: 2..16",
         attribute="ask.cpu", read=range_reader(parse_cpus), write=range_writer("m"), schema=Amount,
-        option=FormOption(
+        option=CommandOption(
             ("--cpus",), 30, "CPUs of a task: 2, 0.5, 500m, or 2..16 for elastic work.", "N"
         ),
     ),
@@ -289,7 +291,7 @@ GROUP_FIELDS: Final = (
         "Memory of each task. With 0 nothing is set aside; a task may then use a share of its node's memory.",
         "memory: 4GiB",
         attribute="ask.memory", read=range_reader(parse_bytes), write=range_writer(""), schema=Amount,
-        option=FormOption(
+        option=CommandOption(
             ("--mem", "--memory"), 40,
             "Memory of a task, such as 512MB or 4GiB.  [default: none is reserved; it is "
             "ended beyond its share of the node's]",
@@ -299,21 +301,21 @@ GROUP_FIELDS: Final = (
     JobField(
         "gpus", "whole number or a range", "0", f"at most {GPUS_MAX:,}", "GPUs of each task.", "gpus: 1..8",
         attribute="ask.gpu", read=range_reader(parse_whole), write=range_writer(""), schema=Amount,
-        option=FormOption(("--gpus",), 50, "GPUs of a task, or a range such as 1..8.", "N"),
+        option=CommandOption(("--gpus",), 50, "GPUs of a task, or a range such as 1..8.", "N"),
     ),
     JobField(
         "resources", "mapping of names to whole numbers or ranges", "{}",
         f"at most {CUSTOM_KINDS_MAX} names; each 1 to {CUSTOM_MAX:,}",
         "Other resources that nodes have, by the names of the league file.", "resources: {fpga: 1}",
         attribute="ask.custom", read=read_custom, write=write_custom, schema=dict[str, Amount],
-        option=FormOption(("--resource",), 60, "Another resource of a task.", "NAME=N", OptionKind.PAIRS),
+        option=CommandOption(("--resource",), 60, "Another resource of a task.", "NAME=N", OptionKind.PAIRS),
     ),
     JobField(
         "where", "condition", "", "",
         "A condition on the attributes of a node. Tasks run only where it holds.",
         'where: arch == "arm64" and disk_gb >= 100',
         read=read_where, write=format_constraint,
-        option=FormOption(
+        option=CommandOption(
             ("--where",), 70, """Condition on nodes: 'arch == "arm64" and zone in ("a","b")'.""", "COND"
         ),
     ),
@@ -327,7 +329,7 @@ GROUP_FIELDS: Final = (
         "duration", "time", "", f"above 0, at most {_YEARS} years",
         "Your estimate of the run time of one task at its smallest size.", "duration: 10m",
         read=parse_duration, write=write_time, schema=Duration,
-        option=FormOption(("--duration",), 140, "Estimated run time of a task.", "TIME"),
+        option=CommandOption(("--duration",), 140, "Estimated run time of a task.", "TIME"),
     ),
     JobField(
         "speed_up", "list of [CPUs, GPUs, speed]", "",
@@ -352,14 +354,14 @@ PROGRAM_FIELDS: Final = (
         "The program to run. A text is run by `/bin/sh`; a list is a program and its arguments.",
         "command: [make, -j4, all]",
         attribute="argv", read=read_argv, write=write_list, schema=str | tuple[str | int, ...],
-        option=FormOption(("CMD",), 0, "The program and its arguments.", kind=OptionKind.ARGUMENT),
+        option=CommandOption(("CMD",), 0, "The program and its arguments.", kind=OptionKind.ARGUMENT),
     ),
     JobField(
         "env", "mapping of names to texts", "", "",
         "Environment variables. Those of a group are added to those of the job and win over them.",
         "env: {MODE: fast}",
         read=read_variables, write=dict, schema=dict[str, str | int], merge=merge_variables,
-        option=FormOption(
+        option=CommandOption(
             ("--env",), 240, "A variable of its environment; without a value, that of this shell.",
             "NAME[=VALUE]", OptionKind.VARIABLES,
         ),
@@ -370,7 +372,7 @@ PROGRAM_FIELDS: Final = (
         "afterwards.",
         "workdir: /srv/build",
         read=read_argument, schema=str | int,
-        option=FormOption(("--workdir",), 250, "Working directory on the node.", "DIR"),
+        option=CommandOption(("--workdir",), 250, "Working directory on the node.", "DIR"),
     ),
     JobField(
         "secret", "text", "", f"{2 * SECRET_BYTES} hexadecimal digits, drawn at random",

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from hanse.model.attempt_key import SECRET_BYTES
+from hanse.model.attempt_key_derivation import SECRET_BYTES
 from hanse.model.problem import Problem, describe_value, printable_name
 
 SHELL: Final = ("/bin/sh", "-c")
@@ -30,8 +30,8 @@ class Program(msgspec.Struct, frozen=True, array_like=True):
     workdir: str = ""
     """Working directory; empty: the runner decides."""
     secret: bytes = b""
-    """Secret from which the backend derives the key of each attempt (``attempt_key``); empty: attempts have
-    no keys. No task is given the secret itself."""
+    """Secret from which the backend derives the key of each attempt (``derive_attempt_key``); empty: attempts
+    have no keys. No task is given the secret itself."""
 
 
 def encode_program(program: Program) -> bytes:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanse.model.constraints import (
-    All,
+    AllOf,
     AnyOf,
     Attributes,
     Compare,
@@ -93,7 +93,7 @@ class AttributeIndex:
                     _add_rows(mask, self._numbers[attribute].rows(order, bound))
             case Not(term):
                 np.bitwise_and(self._all, ~self._evaluate(term), out=mask)
-            case All(terms):
+            case AllOf(terms):
                 mask |= self._all
                 for term in terms:
                     mask &= self._evaluate(term)

@@ -1,6 +1,6 @@
 """Registries: the things that we and other packages add by name, found through entry points."""
 
-from hanse.registry.entries import Entry, RegistryError
+from hanse.registry.entry_points import Entry, RegistryError
 from hanse.registry.policies import (
     CLUSTER_RANKERS,
     NODE_RANKERS,

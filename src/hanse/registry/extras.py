@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from hanse.registry.entries import OWN_PACKAGE
+from hanse.registry.entry_points import OWN_PACKAGE
 
 EXTRAS: Final = {"torch": "learn", "gymnasium": "learn", "pettingzoo": "learn", "pyarrow": "report"}
 """Modules that commands import when they need them, with the extra of ``pyproject.toml`` that has them."""

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar, cast
 
-from hanse.registry.entries import Entry, RegistryError, all_entries
+from hanse.registry.entry_points import Entry, RegistryError, all_entries
 
 T = TypeVar("T")
 HELP: Final = "docs/contributing/plug-ins.md"

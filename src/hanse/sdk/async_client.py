@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from hanse.api.plan_records import PlanAnswer
 from hanse.api.rows import JobRow, TaskRow
-from hanse.client.responses import PlanAnswer
 from hanse.sdk.client import Client, JobLike
 from hanse.sdk.job import Job
 

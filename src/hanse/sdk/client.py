@@ -9,11 +9,11 @@ from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
+from hanse.api.plan_records import PlanAnswer
 from hanse.api.rows import JobRow
 from hanse.client.errors import CommandError
 from hanse.client.job_form import JobDraft, check_drafts, read_drafts
 from hanse.client.job_listing import JobFilter
-from hanse.client.responses import PlanAnswer
 from hanse.sdk.client_pool import ClientPool, open_endpoints, to_sdk_error
 from hanse.sdk.errors import SdkError
 from hanse.sdk.executor import Executor

@@ -256,7 +256,7 @@ class Executor(concurrent.futures.Executor):
         return [worker.task for worker in list(self._dispatcher.pool.workers)]
 
     @property
-    def refused(self) -> int:
+    def refused_count(self) -> int:
         """Number of connections closed because the peer proved no key or broke the protocol.
         ``hanse.sdk.workers.refused_connections`` logs the first 100 as warnings."""
         return self._dispatcher.refusals.count

@@ -10,7 +10,7 @@ from typing import Any, Final
 from hanse.api.rows import JobRow, TaskRow
 from hanse.client.client import ENDED_STATES, WAIT_SECONDS_MAX
 from hanse.client.job_form import with_client_id
-from hanse.client.resubmission import resubmission_form
+from hanse.client.retry_form import retry_form
 from hanse.client.task_logs import LogRequest, OutputSink, copy_output
 from hanse.client.transport import NoAnswerError
 from hanse.sdk.client_pool import ClientPool
@@ -133,7 +133,7 @@ class Job:
             if not failed:
                 raise SdkError(f"every task of {self.id} has succeeded")
             done = tuple(job for job, state in detail.after if state == "succeeded")
-            form = resubmission_form(detail.spec, failed, done)
+            form = retry_form(detail.spec, failed, done)
             if isinstance(form, str):
                 raise SdkError(form)
             return submit_forms(self._clients, [form])[0]

@@ -4,16 +4,17 @@ import time
 import weakref
 from typing import Any
 
-from hanse.sdk.errors import SdkError, SerializationError
+from hanse.sdk.errors import CallExitedError, RemoteTracebackError, SdkError, SerializationError
 from hanse.sdk.function_pickling import RemoteFunction
 from hanse.sdk.future import Future
-from hanse.sdk.remote_errors import exception_of_outcome
 from hanse.sdk.serialization import PickledValue, unpack
 from hanse.sdk.shared_store import SharedStore
 from hanse.sdk.workers.worker_connection import WorkerConnection
 from hanse.sdk.workers.worker_pool import SAMPLES_MAX, PooledWorker, RemoteCall, WorkerPool
 from hanse.sdk.workers.worker_protocol import (
+    BROKEN,
     FUNCTION_NOT_FOUND,
+    RAISED,
     VALUE,
     CallOutcome,
     FrameError,
@@ -125,3 +126,18 @@ def _unpickling_error(error: BaseException) -> SerializationError:
     wrapped = SerializationError(f"the result cannot be unpickled here: {type(error).__name__}: {error}")
     wrapped.__cause__ = error
     return wrapped
+
+
+def exception_of_outcome(status: int, value: Any) -> BaseException:
+    """Return the exception for an outcome that is no value."""
+    if status in (BROKEN, FUNCTION_NOT_FOUND):
+        return SerializationError(str(value))
+    assert status == RAISED, status
+    error, text, summary, exit_name = value
+    if exit_name:
+        error = CallExitedError(f"the function raised {summary}; this ended the call, not the worker")
+    elif error is None:
+        error = SdkError(f"{summary} (the exception itself cannot be pickled)")
+    result: BaseException = error
+    result.__cause__ = RemoteTracebackError(text)
+    return result

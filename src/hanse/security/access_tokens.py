@@ -21,10 +21,10 @@ from typing import Final
 import msgspec
 
 from hanse.security.auth_refusal import AuthRefusal, AuthRefusalReason
-from hanse.security.certificate_fields import public_key_of
+from hanse.security.certificate_parser import public_key_of
 from hanse.security.identity import MEMBERS, Identity, Role, name_problem
 from hanse.security.revocation_list import RevocationListError, RevocationSet, read_revocations
-from hanse.security.signature import is_genuine_signature
+from hanse.security.signature_verifier import is_genuine_signature
 from hanse.security.wall_time import wall_now
 
 ACCESS_DAYS: Final = 30

@@ -21,7 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from hanse.model.ids import SECOND
 from hanse.security import atomic_files
 from hanse.security.auth_refusal import AuthRefusal, AuthRefusalReason
-from hanse.security.certificate_fields import fingerprint_of
+from hanse.security.certificate_parser import fingerprint_of
 from hanse.security.home import AUTHORITY_CERTIFICATE, AUTHORITY_KEY, AUTHORITY_SOURCE
 from hanse.security.identity import BACKDATE, Identity, Role, name_problem
 from hanse.security.private_keys import encode_public_key, load_certificate_request, load_key, new_key

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from hanse.security import atomic_files
-from hanse.security.certificate_fields import Certificate, read_certificate
+from hanse.security.certificate_parser import Certificate, read_certificate
 from hanse.security.identity import Identity, Role, peer_identity
 
 IDENTITY_FILE: Final = "identity.pem"
@@ -25,7 +25,7 @@ class Credentials:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.path = directory / IDENTITY_FILE
-        """Key and certificate; ``certificate_fields.is_due_for_renewal`` reads it."""
+        """Key and certificate; ``certificate_parser.is_due_for_renewal`` reads it."""
         self.authority_path = directory / AUTHORITY_FILE
 
     def certificate(self) -> Certificate:

@@ -7,7 +7,7 @@ The steps; the caller carries the messages:
 2. Over a new connection that trusts that authority (``credentials.joining_context``) it sends its token and
    ``certificate_request(key)``. The broker answers with ``enrol``: a certificate, or a refusal.
 3. The member checks that it got what it asked for and keeps it (``accept``).
-4. When two thirds of its life are over (``certificate_fields.is_due_for_renewal``) it sends a request for a
+4. When two thirds of its life are over (``certificate_parser.is_due_for_renewal``) it sends a request for a
    new key over a connection with its present certificate, and gets its next one from ``renew``.
 """
 
@@ -18,7 +18,7 @@ from cryptography.exceptions import InvalidSignature
 
 from hanse.security.auth_refusal import AuthRefusal, AuthRefusalReason
 from hanse.security.certificate_authority import Authority, hosts_problem
-from hanse.security.certificate_fields import CertificateError, fingerprint_of, read_certificate
+from hanse.security.certificate_parser import CertificateError, fingerprint_of, read_certificate
 from hanse.security.credentials import Credentials
 from hanse.security.identity import Identity
 from hanse.security.join_tokens import JoinTokenStore, RevokedUntil, never_revoked, parse_join_token

@@ -1,7 +1,8 @@
-"""The names of people that a machine knows, so that a misspelt name is reported as one.
+"""Names of people found in this home's token lists and directories, to warn about a misspelt name.
 
-There is no list of certificates. A home where the league was founded has the lists of access tokens and of
-join tokens, and people's own directories; only names are read from them, and an unreadable file adds none.
+This does not say who has access: there is no list of certificates. A home where the league was founded has
+the lists of access tokens and of join tokens, and people's own directories; only names are read from them,
+and an unreadable file adds none.
 Needs no ``cryptography``: daemons read it, too.
 """
 

@@ -15,23 +15,22 @@ from typing import Final
 
 import msgspec
 
-from hanse.model.effects import RequestAdvice, TaskSettled, TasksSettled
+from hanse.model.effects import RequestAdvice, TaskSettled, TasksSettled, for_each_task
 from hanse.model.ids import INDEX_BITS, SECOND
 from hanse.sim.checkers.idle_league import check_idle, check_shard_owners
 from hanse.sim.checkers.job_routing import check_job_routing
 from hanse.sim.checkers.journal_replay import check_replay
 from hanse.sim.checkers.oracle import Oracle
 from hanse.sim.clients import Clients
+from hanse.sim.event_text import resources_text
 from hanse.sim.fake_policy_process import FakePolicyProcess
-from hanse.sim.faults import SeedOptions, draw_clock, draw_options
 from hanse.sim.injector import FaultInjector
 from hanse.sim.league import LeagueDesign, LeagueFactories, SimulatedLeague
 from hanse.sim.member_changes import MemberChanger, draw_changes
 from hanse.sim.network import SimulatedNetwork
-from hanse.sim.render import resources_text
 from hanse.sim.restored_members import DiskRestores
-from hanse.sim.settled_tasks import for_each_task
-from hanse.sim.story import Story
+from hanse.sim.seed_options import SeedOptions, draw_clock, draw_options
+from hanse.sim.task_story import Story
 from hanse.sim.workload import draw_workload
 from hanse.sim.world import Violation, VirtualWorld
 
@@ -138,11 +137,12 @@ class SeedRun:
         world, oracle = self.world, self.oracle
         bound = HEALED_BASE + HEALED_WORK * self.workload.serial_time
         latest = world.now + bound
-        while oracle.open_tasks or self.clients.unanswered:
+        while oracle.open_tasks or self.clients.unanswered_count:
             if world.now >= latest:
                 oracle.check_terminal(f"{bound // SECOND} s after the heal")
                 raise Violation(
-                    "every submission answered", f"{self.clients.unanswered} clients still wait for a reply"
+                    "every submission answered",
+                    f"{self.clients.unanswered_count} clients still wait for a reply",
                 )
             world.run(world.now + POLL_INTERVAL)
 
@@ -189,11 +189,11 @@ def run_seed(seed: int, factories: LeagueFactories, story: Story | None = None) 
         return SeedResult(
             seed=seed,
             digest=world.digest(trial.oracle.outcomes()),
-            events=world.events,
+            events=world.event_count,
             happened=world.happened,
             cpu=process_time() - begun,
             simulated=world.now,
-            tasks=sum(plan.spec.tasks for plan in trial.workload.plans),
+            tasks=sum(plan.spec.task_count for plan in trial.workload.plans),
             finding=finding,
             marks=trial.league.count_marks(),
             rejected=dict(sorted(reasons.items())),
@@ -276,6 +276,9 @@ def describe_options(seed: int) -> list[str]:
         for verb, names in (("joins later", changes.joins), ("retires", changes.retires))
         if names
     ]
+    if changes.abandons:
+        when = "after every warden has agreed" if changes.awaits_all else "at any moment of it"
+        lines.append(f"retires by force: a broker in the middle of a takeover, {when}")
     for name in options.__struct_fields__:
         value = getattr(options, name)
         if name == "wardens":

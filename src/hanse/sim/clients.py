@@ -58,7 +58,7 @@ class Clients:
             world.call_at(plan.at, self._submit_first, plan)
 
     @property
-    def unanswered(self) -> int:
+    def unanswered_count(self) -> int:
         """Number of submissions without a reply."""
         return sum(2 * plan.number not in self.replies for plan in self._workload.plans)
 

@@ -6,10 +6,10 @@ from typing import Final
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.resources import Resources
 from hanse.sim.clients import Clients
-from hanse.sim.faults import SeedOptions
 from hanse.sim.league import SimulatedLeague
 from hanse.sim.network import SimulatedLink, delay_table
 from hanse.sim.process import Process
+from hanse.sim.seed_options import SeedOptions
 
 HEALED_DELAY: Final = 1 * MILLISECOND
 PARTITION_MIN: Final = 500 * MILLISECOND

@@ -58,6 +58,8 @@ class LeagueVersion(NamedTuple):
     version: int = 0
     since: tuple[tuple[str, int], ...] = ()
     """Version in which each new member joined."""
+    drained: tuple[str, ...] = ()
+    """Clusters of ``retired`` that are on record as drained when they left."""
 
 
 class LeagueDesign(NamedTuple):
@@ -178,6 +180,7 @@ class SimulatedLeague:
                 clusters=members.clusters,
                 timings=design.timings,
                 retired=members.retired,
+                drained=members.drained,
                 version=members.version,
                 brokers_since=tuple(since.get(broker, 0) for broker in members.brokers),
                 clusters_since=tuple(since.get(cluster, 0) for cluster in members.clusters),

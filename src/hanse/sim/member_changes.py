@@ -4,7 +4,8 @@ Each change is a version of the league file. As in a live league a member applie
 each member at a time of its own (ADR 0038), so members of several versions run beside each other for a
 while. A member that does not know a new member refuses its connections. A cluster retires when it is drained
 and its warden has no attempt and no unsettled end; a broker retires when others have copies of its jobs and
-none of its clients waits. Both retire for good. The agreement on a version is not simulated here: the HTTP
+none of its clients waits. Both retire for good. A broker may also be retired by force in the middle of a
+takeover, if its own jobs have copies elsewhere. The agreement on a version is not simulated here: the HTTP
 servers make it, and the tests of ``live.membership`` cover it.
 """
 
@@ -20,19 +21,25 @@ from hanse.core.warden.warden import Warden
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.sim.checkers.oracle import Oracle
 from hanse.sim.clients import Clients
-from hanse.sim.faults import SeedOptions
 from hanse.sim.journalled_process import JournalledProcess
 from hanse.sim.league import LeagueVersion, SimulatedLeague
+from hanse.sim.seed_options import SeedOptions
 
 MEMBERSHIP_SEED_MASK: Final = 0x3E3B
 """Mask that makes these draws independent of all others, so that seeds without changes stay the same."""
 CHANGES_EVERY: Final = 4
 """One seed in this many has changes."""
+ABANDONED_SEED_MASK: Final = 0xABA2
+"""Mask that makes the draws about abandoned takeovers independent of all others."""
+ABANDONED_EVERY: Final = 2
+"""In one seed in this many a broker is retired in the middle of a takeover, if there is an occasion."""
 RESTART_SPREAD_MAX: Final = 4 * SECOND
 """Longest time between a decision and the restart of a member; one that is down takes longer."""
 DOWNTIME_MAX: Final = SECOND
 RETIREMENT_CHECK_INTERVAL: Final = 200 * MILLISECOND
 """Time between two checks of whether a retiring member may leave."""
+TAKEOVER_CHECK_INTERVAL: Final = 2 * MILLISECOND
+"""Time between two checks of whether a takeover can be abandoned."""
 
 
 class MemberChanges(msgspec.Struct, frozen=True):
@@ -46,13 +53,23 @@ class MemberChanges(msgspec.Struct, frozen=True):
     """Those of the two that join during the run."""
     retires: tuple[str, ...] = ()
     """Those of the two that retire."""
+    keeps_record: bool = True
+    """True if the league file says that a retired cluster was drained. A file of an older release does
+    not."""
+    abandons: bool = False
+    """True if a broker is retired by force in the middle of a takeover."""
+    awaits_all: bool = False
+    """True if that happens only after every warden has agreed to the takeover."""
 
 
 def draw_changes(seed: int, options: SeedOptions) -> MemberChanges:
     """Draw the changes of a seed."""
-    rng = Random(seed ^ MEMBERSHIP_SEED_MASK)
-    if options.scenario == "calm" or rng.randrange(CHANGES_EVERY):
+    rng, forced = Random(seed ^ MEMBERSHIP_SEED_MASK), Random(seed ^ ABANDONED_SEED_MASK)
+    if options.scenario == "calm":
         return MemberChanges()
+    abandons, awaits_all = not forced.randrange(ABANDONED_EVERY), forced.random() < 0.7
+    if rng.randrange(CHANGES_EVERY):
+        return MemberChanges(abandons=abandons, awaits_all=awaits_all)
     broker = f"b{len(options.brokers) + 1}" if rng.random() < 0.7 else ""
     cluster = (
         _copy_cluster(rng.choice(options.wardens), len(options.wardens) + 1) if rng.random() < 0.7 else None
@@ -60,7 +77,8 @@ def draw_changes(seed: int, options: SeedOptions) -> MemberChanges:
     names = [name for name in (broker, cluster.name if cluster is not None else "") if name]
     joins = tuple(name for name in names if rng.random() < 0.7)
     retires = tuple(name for name in names if name not in joins or rng.random() < 0.5)
-    return MemberChanges(broker, cluster, joins, retires)
+    keeps_record = abandons or rng.random() < 0.7  # else nobody could take back what was abandoned
+    return MemberChanges(broker, cluster, joins, retires, keeps_record, abandons, awaits_all)
 
 
 def _copy_cluster(model: WardenConfig, number: int) -> WardenConfig:
@@ -86,6 +104,7 @@ class MemberChanger:
         self._clients = clients
         self._oracle = oracle
         self._rng = rng = Random(seed ^ MEMBERSHIP_SEED_MASK)
+        self._keeps_record = changes.keeps_record
         self._safety = safety
         self._add_to_story = add_to_story
         self.version = league.design.first_version()
@@ -99,6 +118,8 @@ class MemberChanger:
             self._world.call_at(rng.randrange(safety * 3 // 4), self._join, name)
         for name in changes.retires:
             self._world.call_at(rng.randrange(safety // 2, safety), self._retire, name)
+        if changes.abandons:
+            self._world.call_at(0, self._abandon_takeover, changes.awaits_all)
 
     def finish(self) -> None:
         """Apply the newest version to every member, after the safety phase."""
@@ -124,7 +145,8 @@ class MemberChanger:
             clusters = (*clusters, name)
         since = (*version.since, (name, version_number))
         self._publish_version(
-            LeagueVersion(brokers, clusters, version.retired, version_number, since), f"{name} joins"
+            version._replace(brokers=brokers, clusters=clusters, version=version_number, since=since),
+            f"{name} joins",
         )
         member = self._league.member(name)
         for process in self._league.processes_of(name):
@@ -145,29 +167,65 @@ class MemberChanger:
                 member.drain(((), True, 0))
             self._world.call_at(self._world.now + RETIREMENT_CHECK_INTERVAL, self._retire, name)
             return
+        self._remove(name, "retires")
+
+    def _remove(self, name: str, what: str) -> None:
+        """Publish a version in which a member has retired, and end its processes."""
         for process in self._league.processes_of(name):
             process.crash()
             process.is_member = False
         if name in self._league.brokers:
             self._oracle.retired_brokers.append(name)
-        else:
-            self._oracle.retired_clusters.append(name)
         version = self.version
         next_version = version._replace(retired=(*version.retired, name), version=version.version + 1)
-        self._publish_version(next_version, f"{name} retires")
+        if name in self._league.wardens and self._keeps_record:
+            next_version = next_version._replace(drained=(*version.drained, name))
+        elif name in self._league.wardens:
+            self._oracle.doubtful_clusters.append(name)
+        self._publish_version(next_version, f"{name} {what}")
+
+    def _abandon_takeover(self, awaits_all: bool) -> None:
+        """Retire a broker by force that is taking a shard over; if none is, check again later."""
+        if self._world.now >= self._safety:
+            return
+        for name, process in self._league.brokers.items():
+            if process.is_up and process.is_member and self._is_abandonable(name, process, awaits_all):
+                self._remove(name, "is retired by force in the middle of a takeover")
+                return
+        self._world.call_at(self._world.now + TAKEOVER_CHECK_INTERVAL, self._abandon_takeover, awaits_all)
+
+    def _is_abandonable(self, name: str, process: JournalledProcess, awaits_all: bool) -> bool:
+        """True if a broker is taking a shard over, and nothing else would be lost with it."""
+        broker = cast(Broker, process.machine)
+        copies = broker.standby_shards()
+        takeovers = [shard for shard, (_, is_under_way) in copies.items() if is_under_way]
+        if any(owner in self.version.retired for owner, _ in copies.values()):
+            return False  # nobody else has these jobs
+        if not takeovers or broker.count_exposed() or process.uncommitted or self._has_clients(name):
+            return False
+        if not all(shard.startswith(f"{name}#") for shard in broker.shards()[0]):
+            return False  # former owners may not have heard of an earlier takeover
+        wardens = [
+            cast(Warden, warden.machine) for warden in self._league.wardens.values() if warden.is_member
+        ]
+        return not awaits_all or any(
+            all(warden.attempt_tracker.ownership.find_owner(shard) == name for warden in wardens)
+            for shard in takeovers
+        )
+
+    def _has_clients(self, name: str) -> bool:
+        """True if clients of a broker wait for replies."""
+        plans = [plan for plan in self._clients.plans if plan.broker == name]
+        return any(2 * plan.number not in self._clients.replies for plan in plans)
 
     def _is_idle(self, name: str, process: JournalledProcess) -> bool:
         """True if nobody needs the member any more."""
         if name in self._league.wardens:
             warden = cast(Warden, process.machine)
             is_drained = all(drains for _, drains, _ in warden.states())
-            is_idle = is_drained and not warden.attempts and not warden.attempt_tracker.unacked_ends
+            is_idle = is_drained and not warden.attempt_count and not warden.attempt_tracker.unacked_ends
             return is_idle and not process.uncommitted and self._is_dispensable(name)
-        if cast(Broker, process.machine).count_unreplicated():
-            return False
-        return all(
-            2 * plan.number in self._clients.replies for plan in self._clients.plans if plan.broker == name
-        )
+        return not cast(Broker, process.machine).count_unreplicated() and not self._has_clients(name)
 
     def _is_dispensable(self, name: str) -> bool:
         """True if other wardens know the standbys that this warden knows; else an older standby could take

@@ -53,7 +53,7 @@ class RunnerProcess(Process):
         self._ended.append(end)
 
     def _schedule_flush(self) -> None:
-        """Make one event of all starts and ends of this time, as ``live.runner_host`` does."""
+        """Make one event of all starts and ends of this time, as ``live.runner_shell`` does."""
         if not self._started and not self._ended:
             self.world.call_at(self.world.now, self._flush_reports)
 

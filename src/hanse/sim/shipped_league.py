@@ -5,7 +5,7 @@ from hanse.core.config import BrokerConfig, WardenConfig
 from hanse.core.runner.runner import Runner
 from hanse.core.warden.warden import Warden
 from hanse.registry import NODE_RANKERS, make_policies
-from hanse.sim.history_check import CheckedBroker
+from hanse.sim.job_history_check import CheckedBroker
 from hanse.sim.league import LeagueFactories, PolicyNames
 
 

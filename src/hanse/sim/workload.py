@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from hanse.core.config import WardenConfig
-from hanse.model.constraints import All, AnyOf, Compare, Constraint, Has, In, Is, Not, is_satisfied
+from hanse.model.constraints import AllOf, AnyOf, Compare, Constraint, Has, In, Is, Not, is_satisfied
 from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import MILLISECOND, SECOND, index_of
 from hanse.model.job import (
@@ -146,7 +146,7 @@ def draw_workload(
             spec = msgspec.structs.replace(plan.spec, on_loss=OnLoss.FAIL)
             plan = msgspec.structs.replace(plan, spec=spec)
         plans.append(plan)
-        tasks += plan.spec.tasks
+        tasks += plan.spec.task_count
     return SeedWorkload(seed, plans)
 
 
@@ -276,7 +276,7 @@ class _JobDraw:
 
 
 def draw_constraint(rng: Random, depth: int = 2) -> Constraint:
-    """Draw a condition over the attributes that ``faults._draw_nodes`` gives nodes."""
+    """Draw a condition over the attributes that ``seed_options._draw_nodes`` gives nodes."""
     kind = rng.randrange(8 if depth else 5)
     if kind == 0:
         return Is("zone", rng.choice(("a", "b", "c")))
@@ -290,7 +290,7 @@ def draw_constraint(rng: Random, depth: int = 2) -> Constraint:
         return Is("ssd", rng.choice((True, False)))
     terms = tuple(draw_constraint(rng, depth - 1) for _ in range(2))
     if kind == 5:
-        return All(terms)
+        return AllOf(terms)
     return AnyOf(terms) if kind == 6 else Not(terms[0])
 
 

@@ -13,7 +13,7 @@ from struct import pack
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from hanse.sim.story import Story
+    from hanse.sim.task_story import Story
 
 Action = Callable[[Any], None]
 Entry = tuple[int, int, Action, Any]
@@ -82,7 +82,7 @@ class VirtualWorld:
             self.happened += done
 
     @property
-    def events(self) -> int:
+    def event_count(self) -> int:
         """Number of events handed to machines."""
         return (self._hashed + len(self.trace)) // TRACE_WIDTH
 

@@ -10,7 +10,7 @@ from hanse.cli.demo_league import DemoLeague
 from hanse.cli.demo_report import DemoDecision, DemoJob, DemoReport
 from hanse.cli.main import run
 from hanse.client.exit_codes import ExitCode
-from hanse.model.decision import DecisionKind
+from hanse.model.decision_record import DecisionKind
 from hanse.model.effects import TaskSettled
 from hanse.model.ids import TaskId
 from hanse.model.messages import Outcome

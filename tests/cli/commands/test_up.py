@@ -12,7 +12,7 @@ import pytest
 from hanse.cli import task_user
 from hanse.cli.commands.up import _with_user
 from hanse.cli.embedded.home_league import load_or_create_league
-from hanse.cli.embedded.member_processes import PIDS
+from hanse.cli.embedded.running_members import PIDS
 from hanse.cli.main import run
 from hanse.client.contexts import Context, load, save_context
 from hanse.client.exit_codes import ExitCode

@@ -1,7 +1,7 @@
 """The lives of jobs: ends, retries, cancellation, dependencies, leases, lost nodes."""
 
 from hanse.core.config import Timings
-from hanse.model.decision import DecisionKind
+from hanse.model.decision_record import DecisionKind
 from hanse.model.events import MessageReceived
 from hanse.model.ids import SECOND, job_id, task_id
 from hanse.model.job import JobSpec, TaskGroup, UnreachablePolicy

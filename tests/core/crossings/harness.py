@@ -254,6 +254,6 @@ class Crossings(Wired):
         self.run(60 * SECOND)
         for number, spec in self.acknowledged.items():
             assert number in self.over, "an acknowledged job has not ended"
-            for index in range(spec.tasks):
+            for index in range(spec.task_count):
                 assert task_id(number, index) in self.settled, "an end of a task was never made known"
         self.check_idle()

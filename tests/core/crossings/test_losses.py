@@ -4,7 +4,7 @@ wherever it was lost; one that certainly never began does."""
 import pytest
 
 from hanse.core.config import Timings
-from hanse.model.decision import DecisionKind
+from hanse.model.decision_record import DecisionKind
 from hanse.model.ids import SECOND, JobId
 from hanse.model.job import JobSpec, OnLoss, UnreachablePolicy
 from hanse.model.messages import (
@@ -17,7 +17,7 @@ from hanse.model.messages import (
     RunnerOrders,
     TaskUpdates,
 )
-from tests.core.broker.test_cluster_eligibility import start_again
+from tests.core.broker.test_cluster_lifecycle import start_again
 from tests.core.crossings.harness import Crossings
 from tests.core.wired import job, node, tasks
 
@@ -320,6 +320,28 @@ def test_an_heir_cannot_ask_a_cluster_that_has_left(accepted: str) -> None:
         assert league.launched == []
     if after is not None:
         assert league.running(after)
+
+
+def test_an_heir_need_not_ask_a_cluster_that_was_drained_when_it_left() -> None:
+    """Whatever ran there has ended, and the heir was told of every end that forbids another attempt."""
+    league = Crossings()
+    number = league.submit(job(tasks(2, 4_000), on_loss=OnLoss.FAIL), "b1")
+    there = next(index for index in range(2) if league.running(number)[index][0] == "c2")
+    league.end(number, there, outcome=Outcome.LOST)
+    league.run(5 * SECOND)
+    claims = league.keep(Claim | Demand, "b1")
+    waiting = league.submit(once(clusters_allowed=("c2", "c1")), "b1")
+    league.dies("c2", "c2.r1")
+    start_again(league, "b2", retired=("c2",), drained=("c2",))
+    league.dies("b1")
+    claims.is_lost()
+    league.run(30 * SECOND)
+    league.end(number, 1 - there)
+    league.run(5 * SECOND)
+    assert len(league.running(waiting)) == 1
+    assert league.outcome(number, there) is Outcome.FAILED
+    assert league.attempts(number, there) == [1]
+    assert reasons(league) == ["lost: its node was lost"]
 
 
 def test_what_may_not_use_a_cluster_that_has_left_did_not_run_there() -> None:

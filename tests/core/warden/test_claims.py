@@ -6,7 +6,7 @@ from hanse.core.broker.cluster_view import WARY_TIME
 from hanse.core.broker.placement import ASKED_FOR, NO_ROOM_SEEN, NONE_OPEN, WARDENS_JUDGE
 from hanse.core.config import NodeConfig
 from hanse.model.constraints import Is
-from hanse.model.decision import DecisionKind
+from hanse.model.decision_record import DecisionKind
 from hanse.model.ids import SECOND, JobId, task_id
 from hanse.model.job import Affinity, JobClass, JobSpec, Proximity
 from hanse.model.messages import Claim, ClaimReply, ClusterSnapshot, Demand, RefusalReason

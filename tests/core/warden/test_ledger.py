@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from hanse.core.warden.ledger import MANY_NODES, Ledger
-from hanse.core.warden.records import ORDERED, AttemptRecord, Lease
+from hanse.core.warden.ledger_records import ORDERED, AttemptRecord, Lease
 from hanse.model.ids import TaskId
 from hanse.model.job import Affinity
 from hanse.model.messages import Shape, TaskTemplate

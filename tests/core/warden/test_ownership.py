@@ -44,6 +44,17 @@ def test_the_owner_may_claim_while_its_lease_lasts() -> None:
     assert there.find_refusal(0, "b2", ESTATE, {ESTATE: 1}) is RefusalReason.FENCED
 
 
+def test_a_standby_of_a_later_term_may_ask_again_after_it_gave_up() -> None:
+    """Found by chaos (seed 1268): the owner died before its last registration arrived."""
+    there = owned()
+    for takeover_id in (1, 2):
+        assert there.on_request_takeover("b3", RequestTakeover(ESTATE, "b1", 2, takeover_id)).accepted
+        assert there.find_owner(ESTATE) == "b3"
+        there.on_abort_takeover("b3", AbortTakeover(ESTATE, 2, takeover_id))
+        assert there.find_owner(ESTATE) == "b1"
+    assert not there.on_request_takeover("b2", RequestTakeover(ESTATE, "b1", 1, 1)).accepted
+
+
 def test_a_lease_counts_from_when_the_beat_was_sent() -> None:
     there = owned()
     there.rounds("b1", 5 * SECOND)

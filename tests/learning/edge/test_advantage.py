@@ -6,11 +6,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from hanse.learning.edge.env.policy_interface import Floats  # noqa: E402
 from hanse.learning.edge.env.streams import make_streams  # noqa: E402
-from hanse.learning.edge.env.view import Floats  # noqa: E402
 from hanse.learning.edge.network.features import encode  # noqa: E402
 from hanse.learning.edge.policies.priced import shared_room  # noqa: E402
-from hanse.learning.edge.training.curriculum import rule_of  # noqa: E402 - after the check that torch is there
+from hanse.learning.edge.training.domain_randomisation import rule_of  # noqa: E402 - after the check that torch is there
 from hanse.learning.edge.training.net import EdgeNet, NetConfig  # noqa: E402
 from hanse.learning.edge.training.policy_gradient import (  # noqa: E402
     RIDGE,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hanse.core.broker.elastic.advice_request import CLUSTERS_SHOWN_MAX
-from hanse.learning.edge.env.view import CLUSTERS_MAX
+from hanse.learning.edge.env.policy_interface import CLUSTERS_MAX
 from hanse.learning.edge.network import advice
 from hanse.learning.edge.network.advice import CALLS_MAX, SLOTS_MAX, UnitScale, advise
 from hanse.learning.edge.network.network import EdgeNetwork, choose_by_network

@@ -6,9 +6,9 @@ import pytest
 
 from hanse.learning.edge.env import setting as settings
 from hanse.learning.edge.env import speeds
+from hanse.learning.edge.env.policy_interface import NONE
 from hanse.learning.edge.env.setting import Setting
 from hanse.learning.edge.env.streams import make_streams
-from hanse.learning.edge.env.view import NONE
 from hanse.learning.edge.players.play import EpisodeOutcome, baseline_player, play
 from hanse.learning.edge.policies.optimus_fit import fit_speed
 

@@ -7,9 +7,9 @@ import numpy as np
 from click.testing import CliRunner
 
 from hanse.learning.edge.cli import eval_edge
-from hanse.learning.edge.env.observation import observe
+from hanse.learning.edge.env.policy_interface import NONE
+from hanse.learning.edge.env.published_observation import observe
 from hanse.learning.edge.env.streams import make_streams
-from hanse.learning.edge.env.view import NONE
 from hanse.learning.edge.env.world import EdgeWorld
 from hanse.learning.edge.evaluation.policy_evaluation import half_width, setting_by_name
 from hanse.learning.edge.network import network_file

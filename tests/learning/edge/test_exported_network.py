@@ -21,7 +21,7 @@ from hanse.learning.edge.network.network import (  # noqa: E402
 from hanse.learning.edge.players.coordination import GossipLink, coordinate  # noqa: E402
 from hanse.learning.edge.players.play import priced_player  # noqa: E402
 from hanse.learning.edge.policies.priced import shared_room  # noqa: E402
-from hanse.learning.edge.training.curriculum import rule_of  # noqa: E402 - after the check that torch is there
+from hanse.learning.edge.training.domain_randomisation import rule_of  # noqa: E402 - after the check that torch is there
 from hanse.learning.edge.training.export import export, load_network  # noqa: E402
 from hanse.learning.edge.training.greedy_player import choose_by_net  # noqa: E402
 from hanse.learning.edge.training.net import FULL_LEAN, NO_LEAN, EdgeNet, NetConfig  # noqa: E402

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from hanse.learning.edge.env import speeds
+from hanse.learning.edge.env.policy_interface import NONE, Choice
 from hanse.learning.edge.env.setting import Setting
 from hanse.learning.edge.env.streams import Streams
-from hanse.learning.edge.env.view import NONE, Choice
 from hanse.learning.edge.env.world import EdgeWorld, StepResult
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.json"))

@@ -10,7 +10,7 @@ from hanse.learning.edge.env import setting as settings
 from hanse.learning.edge.env.streams import make_streams
 from hanse.learning.edge.network import network_file
 from hanse.learning.edge.network.network import EdgeNetwork
-from hanse.learning.edge.network.sizing import ClusterRoom, ElasticTask, size_elastic
+from hanse.learning.edge.network.warden_sizing import ClusterRoom, ElasticTask, size_elastic
 from hanse.learning.edge.players.guarded_player import GuardedPlayer
 from hanse.learning.edge.players.play import network_player, play, priced_player, true_durations
 from hanse.learning.edge.policies.guard import (

@@ -20,7 +20,7 @@ from hanse.learning.edge.players.play import (  # noqa: E402
 )
 from hanse.learning.edge.policies.feature_table import RULE_GPUS_COLUMN  # noqa: E402
 from hanse.learning.edge.policies.priced import choose_alone, shared_room  # noqa: E402
-from hanse.learning.edge.training.curriculum import rule_of, validation_names  # noqa: E402 - after the check that torch is there
+from hanse.learning.edge.training.domain_randomisation import rule_of, validation_names  # noqa: E402 - after the check that torch is there
 from hanse.learning.edge.training.export import export, load_network  # noqa: E402
 from hanse.learning.edge.training.greedy_player import choose_by_net  # noqa: E402
 from hanse.learning.edge.training.net import FULL_LEAN, NO_LEAN, RULE_COLUMNS, SIZE_LEAN, EdgeNet, NetConfig  # noqa: E402
@@ -49,7 +49,7 @@ def test_replayed_log_probabilities_are_those_of_the_collection() -> None:
         )
     assert torch.allclose(at_point, decided.log_point, atol=1e-4)
     assert torch.allclose(at_size, decided.log_size, atol=1e-4)
-    assert memory.cost.sum(axis=1) == pytest.approx(memory.completion * SMALL.tasks)
+    assert memory.cost.sum(axis=1) == pytest.approx(memory.completion * SMALL.task_count)
     advantage = group_advantage(memory, 2, PpoConfig())
     assert np.abs(advantage).max() > 0
     twin = {(int(e), int(t)): a for e, t, a in zip(memory.episode, memory.time, advantage, strict=True)}
@@ -158,7 +158,7 @@ def test_sizes_that_are_the_rules_are_neither_drawn_nor_learned() -> None:
     memory = collect(net, setting, make_streams(setting, [1, 2]), rule, torch.Generator().manual_seed(1))
     decided = memory.decided
     took = decided.slot < setting.window
-    assert int(took.sum()) >= setting.tasks
+    assert int(took.sum()) >= setting.task_count
     raw = memory.batch.task[decided.row[took], decided.col[took], decided.slot[took]]
     free = memory.batch.cluster[decided.row[took], decided.col[took], :2] * 16
     room = np.minimum(free.numpy().round().astype(np.int64), rule.limit)

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from hanse.learning.edge.env import setting as settings
 from hanse.learning.edge.env import speeds
-from hanse.learning.edge.env.conflict import bayes_score, winners
+from hanse.learning.edge.env.conflict_rules import bayes_score, winners
+from hanse.learning.edge.env.policy_interface import NONE
 from hanse.learning.edge.env.streams import make_streams
-from hanse.learning.edge.env.view import NONE
-from hanse.learning.edge.network.sizing import ClusterRoom, ElasticTask, RunningTask, size_elastic
+from hanse.learning.edge.network.warden_sizing import ClusterRoom, ElasticTask, RunningTask, size_elastic
 from hanse.learning.edge.players.coordination import GossipLink, coordinate
 from hanse.learning.edge.players.online_durations import learning_curve
 from hanse.learning.edge.players.play import play, priced_player, true_durations

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from hanse.learning.edge.env import setting as settings
-from hanse.learning.edge.env.observation import observe
+from hanse.learning.edge.env.published_observation import observe
 from hanse.learning.edge.env.setting import Setting
 from hanse.learning.edge.env.streams import make_streams
 from hanse.learning.edge.env.world import EdgeWorld

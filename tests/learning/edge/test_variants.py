@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from hanse.learning.edge.env import setting as settings
 from hanse.learning.edge.env.keyed_random import derive_key
+from hanse.learning.edge.env.policy_interface import NONE
 from hanse.learning.edge.env.setting import Variants
 from hanse.learning.edge.env.streams import make_streams
-from hanse.learning.edge.env.view import NONE
 from hanse.learning.edge.env.world import EdgeWorld
 from hanse.learning.edge.players.play import play, priced_player
 from hanse.learning.edge.policies.baselines import choose_random
@@ -61,7 +61,7 @@ def test_preempted_tasks_keep_their_checkpoint() -> None:
     assert world.state.saved[0, tasks] == pytest.approx(np.maximum(progress - 0.1, 0))
     shown = np.unique(world.state.pend[0])
     assert np.isin(tasks, shown).all()
-    while world.live[0]:
+    while world.unfinished[0]:
         player(world)
     assert (world.state.finish[0] > 0).all()
 

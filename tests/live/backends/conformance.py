@@ -18,7 +18,7 @@ from hanse.live.backends.interface import (
     RunningAttempt,
     Stream,
 )
-from hanse.model.attempt_key import attempt_key
+from hanse.model.attempt_key_derivation import derive_attempt_key
 from hanse.model.ids import JobId, job_of, job_text
 from hanse.model.messages import Outcome
 from hanse.model.program import Program, encode_program
@@ -62,7 +62,7 @@ class BackendConformance(StopConformance):
             for index in range(2):
                 await desk.run(launch(payload, index))
                 key, _, rest = (await read(desk.backend, index)).decode().partition("\n")
-                assert key == attempt_key(secret, job_text(job_of(task(index))), index, 1).hex()
+                assert key == derive_attempt_key(secret, job_text(job_of(task(index))), index, 1).hex()
                 assert f"HANSE_TASK={index}" in rest
                 assert key not in rest
                 assert secret.hex() not in rest

@@ -18,8 +18,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from hanse.cli.embedded.background_start import start_member
 from hanse.cli.embedded.league_setup import PERSON, roles_of, with_ports
-from hanse.cli.embedded.member_start import start_member
 from hanse.cli.main import hanse
 from hanse.league.config import LeagueConfig
 from hanse.league.file import league_to_text

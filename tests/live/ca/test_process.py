@@ -16,7 +16,7 @@ from hanse.league.reader import league_from_data
 from hanse.live.ca import process
 from hanse.security.auth_refusal import AuthRefusal, AuthRefusalReason
 from hanse.security.certificate_authority import Authority
-from hanse.security.certificate_fields import read_certificate
+from hanse.security.certificate_parser import read_certificate
 from hanse.security.credentials import Credentials
 from hanse.security.home import Home
 from hanse.security.identity import Identity, Role
@@ -54,7 +54,7 @@ class Founded:
         given = {
             "csr": certificate_request(new_key()),
             "identity": shown.identity.uri,
-            "issued": shown.issued,
+            "issued": shown.issued_at,
         }
         return process._renew(self.home, given)
 
@@ -85,9 +85,9 @@ def test_a_revoked_certificate_leads_to_no_other_and_a_member_goes_on(place: Fou
     )
     process.renew_own(place.home, {"directory": str(place.member.directory)})
     process.renew_own(place.home, {"directory": str(place.person.directory), "anew": True})
-    assert place.person.certificate().issued > until
+    assert place.person.certificate().issued_at > until
     again = read_certificate(place.renewed(place.person)["certificate"])
-    assert again.issued > until, "the next of a good one is good"
+    assert again.issued_at > until, "the next of a good one is good"
 
 
 def test_join_tokens_of_before_end_for_people_only(place: Founded) -> None:
@@ -126,7 +126,7 @@ def test_what_a_start_makes_for_a_founder_without_a_certificate_counts_as_later(
     for credentials in (place.person, place.member):
         credentials.path.unlink()
     certify(place.home, place.league, Authority.open(place.home.authority))
-    assert place.person.certificate().issued > until > place.member.certificate().issued
+    assert place.person.certificate().issued_at > until > place.member.certificate().issued_at
 
 
 @contextmanager

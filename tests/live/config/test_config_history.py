@@ -22,7 +22,7 @@ from hanse.live.config.config_history import (
     read_config_history,
     write_config_history,
 )
-from hanse.live.config.node_discovery import merge_nodes
+from hanse.live.config.discovered_nodes import merge_nodes
 from hanse.live.recovery import RecoveredMember, recover
 from hanse.model.effects import Effect
 from hanse.model.events import Booted, CapacityWithheld, Event, Tick

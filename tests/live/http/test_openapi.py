@@ -7,7 +7,7 @@ import pytest
 
 from hanse.live.http.openapi import document, text
 from hanse.live.http.operation_record import refusals
-from hanse.live.http.operations import OPERATIONS_BY_ROLE
+from hanse.live.http.operation_table import OPERATIONS_BY_ROLE
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 

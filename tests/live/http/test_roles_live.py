@@ -8,7 +8,7 @@ import pytest
 
 from hanse.league.config import Address
 from hanse.live.http.operation_record import Operation
-from hanse.live.http.operations import BROKER, OPENAPI, RENEW, RUNNER, WARDEN
+from hanse.live.http.operation_table import BROKER, OPENAPI, RENEW, RUNNER, WARDEN
 from hanse.security.access_tokens import PEOPLE_ROLES, AccessTokenClaims, token_text
 from hanse.security.certificate_authority import Authority
 from hanse.security.credentials import Credentials

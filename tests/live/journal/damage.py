@@ -84,5 +84,5 @@ def committed_bytes(data: bytes) -> int:
     """Where the last block of a segment ends."""
     offset = 0
     while (head := decode_header(data[offset : offset + SECTOR])) is not None:
-        offset += head.bytes
+        offset += head.byte_count
     return offset

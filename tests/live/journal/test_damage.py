@@ -10,7 +10,7 @@ import pytest
 from hanse.live.journal import CorruptJournal, Journal, UnknownFormat, layout, read_records
 from hanse.live.journal.layout import SECTOR
 from hanse.live.journal.repair import verify
-from hanse.live.journal.walk import ChainTip, RetryingWalk
+from hanse.live.journal.segment_walk import ChainTip, RetryingWalk
 
 from .damage import committed_bytes, files, flipped, judged, lay_out, outcome, records, small
 
@@ -146,12 +146,12 @@ def test_a_forged_record_breaks_the_chain(tmp_path: Path) -> None:
         journal=head.journal,
         previous=head.previous,
     )
-    assert len(forged) == head.bytes
+    assert len(forged) == head.byte_count
     lay_out(tmp_path / "broken", {**whole, name: forged + whole[name][len(forged) :]})
     found = outcome(tmp_path / "broken")
     assert isinstance(found, CorruptJournal)
     assert "chain" in found.what
-    assert (found.offset, found.first_good, found.last_good) == (head.bytes, 1, 3)
+    assert (found.offset, found.first_good, found.last_good) == (head.byte_count, 1, 3)
 
 
 def test_a_segment_of_another_journal_is_noticed(tmp_path: Path) -> None:
@@ -201,12 +201,14 @@ def test_a_tear_before_an_intact_block_is_damage(tmp_path: Path) -> None:
         if name.endswith(".seg"):
             offset, last = 0, committed_bytes(whole[name])
             while (head := layout.decode_header(whole[name][offset : offset + SECTOR])) is not None:
-                final = offset + head.bytes == last and name == max(n for n in whole if n.endswith(".seg"))
-                for sector in range(offset, offset + head.bytes, SECTOR):
+                final = offset + head.byte_count == last and name == max(
+                    n for n in whole if n.endswith(".seg")
+                )
+                for sector in range(offset, offset + head.byte_count, SECTOR):
                     torn = whole[name][:sector] + bytes(SECTOR) + whole[name][sector + SECTOR :]
                     lay_out(tmp_path / "broken", {**whole, name: torn})
                     assert isinstance(outcome(tmp_path / "broken"), CorruptJournal) != final
-                offset += head.bytes
+                offset += head.byte_count
 
 
 def test_after_a_good_end_even_missing_sectors_are_damage(tmp_path: Path) -> None:
@@ -320,9 +322,9 @@ def first_blocks(path: Path) -> tuple[list[bytes], ChainTip]:
     data = path.read_bytes()
     blocks, offset = [], 0
     while (head := layout.decode_header(data[offset : offset + SECTOR])) is not None:
-        blocks.append(data[offset : offset + head.bytes])
+        blocks.append(data[offset : offset + head.byte_count])
         link = ChainTip(head.journal, 1, layout.genesis_chain(head.journal), 0)
-        offset += head.bytes
+        offset += head.byte_count
     return blocks, link
 
 

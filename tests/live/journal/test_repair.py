@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from hanse.live.journal import CorruptJournal, Journal, JournalInUse, layout, read_history
+from hanse.live.journal.files import list_files
 from hanse.live.journal.layout import SECTOR
 from hanse.live.journal.repair import RepairReport, repair, verify
-from hanse.live.journal.walk import list_files
 
 from .crashing import CrashDisk, PowerCut
 from .damage import committed_bytes, files, lay_out, records, small
@@ -44,7 +44,7 @@ def block_of(directory: Path, number: int) -> tuple[Path, int, layout.Header]:
         while (head := layout.decode_header(data[offset : offset + SECTOR])) is not None:
             if head.first <= number < head.first + head.count:
                 return path, offset, head
-            offset += head.bytes
+            offset += head.byte_count
     raise AssertionError("no such record")
 
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hanse.live.journal import History, Journal, NotRetained, read_history, read_records
+from hanse.live.journal.files import list_files
 from hanse.live.journal.retention import plan_retention
 from hanse.live.journal.survey import Segment
-from hanse.live.journal.walk import list_files
 
 from .crashing import CrashDisk, PowerCut
 from .damage import files, lay_out

@@ -105,5 +105,6 @@ def test_a_dead_warden_is_retired_by_force_and_its_tasks_run_elsewhere() -> None
         refused = hand.types("hanse league retire south", ExitCode.FAILED)
         assert "override with --force" in refused
         assert "The cluster south is retired" in hand.types("hanse league retire south --force")
+        assert load(live.home.league_file).drained == ()
         jobs_end(live, jobs, "broker-1")
         assert clusters_of(live, jobs[0]) == {"north"}

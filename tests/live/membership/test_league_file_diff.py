@@ -6,11 +6,13 @@ import pytest
 from hanse.league.config import LeagueConfig
 from hanse.league.file import league_to_text, parse
 from hanse.league.reader import league_from_data
+from hanse.league.writer import league_to_data
 from hanse.live.http.league_file_api import next_version_text
 from hanse.live.membership.league_file_diff import (
     change_problem,
     describe_changes,
     find_newly_retired,
+    is_same,
     retire_member,
 )
 
@@ -88,6 +90,32 @@ def test_a_newcomer_is_on_record_with_the_version_in_which_it_joined() -> None:
     wrong = league_from_data({"brokers": [], "clusters": [], "joined": {"west": "soon"}})
     assert isinstance(wrong, tuple)
     assert "joined" in [problem.field for problem in wrong]
+
+
+def test_it_is_on_record_which_clusters_were_drained_when_they_left() -> None:
+    before, text = league(TEXT + WEST), TEXT + WEST.replace("{name", "{retired: true, name")
+    first = next_version_text(text, before, league(text))
+    assert first == "version: 1\ndrained: [west]\n" + text
+    config = league(first).broker_config("b1")
+    assert (config.retired, config.drained) == (("west",), ("west",))
+    assert league(league_to_text(league(first))) == league(first)
+    assert is_same(league(first), league(text)), "what is kept need not be sent"
+
+    forced = next_version_text(text, before, league(text), is_forced=True)
+    assert forced == "version: 1\n" + text
+    forged = "drained: [west]\n" + forced
+    second = next_version_text(forged, league(forced), league(forged))
+    assert league(second).drained == (), "what is on record counts, not what is sent"
+    broker = text.replace("{name: b2", "{retired: true, name: b2")
+    third = next_version_text(broker, league(text), league(broker))
+    assert league(third).drained == (), "brokers are not drained"
+
+
+@pytest.mark.parametrize("wrong", ["west", "b2", "nobody"])
+def test_who_has_not_retired_was_not_drained_when_it_left(wrong: str) -> None:
+    found = league_from_data({**league_to_data(league(TEXT + WEST)), "drained": [wrong]})
+    assert isinstance(found, tuple)
+    assert [problem.field for problem in found] == ["drained"]
 
 
 def test_a_file_that_cannot_be_numbered_by_a_line_is_written_anew() -> None:

@@ -126,6 +126,7 @@ def test_a_cluster_comes_and_another_goes_while_jobs_run() -> None:
             live.broker("b1").ask("POST", "/v1/league/file", {"text": retired(live, "south")})
             assert live.processes.pop("south").wait(SECONDS_MAX) != 0
             assert "south was retired from the league" in live.log("south")
+            assert load(live.home.league_file).drained == ("south",)
             left = ["north", "west"]
             until(lambda: all(clusters_of(live, name) == left for name in BROKERS), "south is gone")
         assert len(jobs) > 20

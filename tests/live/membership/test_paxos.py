@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hanse.api.league_records import Vote, VoteReply, VoteRequest
+from hanse.api.league_file_records import Vote, VoteReply, VoteRequest
 from hanse.live.membership.paxos import Acceptor, VoteCount
 
 BROKERS = ("b1", "b2", "b3")

@@ -8,7 +8,7 @@ import pytest
 
 from hanse.league.config import LeagueConfig
 from hanse.league.file import parse
-from hanse.live.membership.membership import ANSWER_SECONDS, LeagueFileHost, LeagueFileSync
+from hanse.live.membership.league_file_sync import ANSWER_SECONDS, LeagueFileHost, LeagueFileSync
 from hanse.live.membership.restart_turns import BROKER_SECONDS_APART, LATE_SECONDS_MAX, TURNS_MAX
 from hanse.security.credentials import Credentials
 from hanse.security.identity import Identity, Role

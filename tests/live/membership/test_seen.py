@@ -4,11 +4,11 @@ import asyncio
 from pathlib import Path
 from typing import cast
 
-from hanse.api.league_records import FileStanding
+from hanse.api.league_file_records import FileStanding
 from hanse.league.config import LeagueConfig
 from hanse.league.file import parse
-from hanse.live.membership import fencing
-from hanse.live.membership.membership import LeagueFileHost, LeagueFileSync
+from hanse.live.membership import fenced_members
+from hanse.live.membership.league_file_sync import LeagueFileHost, LeagueFileSync
 from hanse.live.telemetry.member_metrics import MemberMetrics, ObservedDaemon
 from hanse.live.telemetry.prometheus_text import render
 from hanse.security.credentials import Credentials
@@ -67,12 +67,12 @@ def test_members_with_another_file_and_fenced_ones_are_shown(tmp_path: Path) -> 
 
 def test_a_fence_is_forgotten_unless_it_is_told_again(tmp_path: Path) -> None:
     async def story() -> list[str]:
-        fences = fencing.FencedMembers()
+        fences = fenced_members.FencedMembers()
         fences.add("north")
-        before, fencing.FENCE_SECONDS = fencing.FENCE_SECONDS, 0.0  # type: ignore[misc]
+        before, fenced_members.FENCE_SECONDS = fenced_members.FENCE_SECONDS, 0.0  # type: ignore[misc]
         try:
             return list(fences.reasons(Member(tmp_path).league))
         finally:
-            fencing.FENCE_SECONDS = before  # type: ignore[misc]
+            fenced_members.FENCE_SECONDS = before  # type: ignore[misc]
 
     assert asyncio.run(story()) == []

@@ -11,7 +11,7 @@ from hanse.live.readmodel.cluster_facts import (
     ObservedNode,
 )
 from hanse.live.readmodel.explanation import EndCount, TaskSummary, explain
-from hanse.model.decision import DecisionKind
+from hanse.model.decision_record import DecisionKind
 from hanse.model.job import JobSpec, OnLoss, TaskGroup, UnreachablePolicy
 from hanse.model.messages import Outcome
 from hanse.model.resources import Resources

@@ -16,7 +16,7 @@ from hanse.live.readmodel.cluster_facts import (
 )
 from hanse.live.readmodel.explanation import EndCount, TaskSummary, code_text, explain
 from hanse.model.constraints import Is
-from hanse.model.decision import DecisionKind
+from hanse.model.decision_record import DecisionKind
 from hanse.model.ids import SECOND
 from hanse.model.job import Affinity, JobClass, JobSpec, TaskGroup
 from hanse.model.resources import Resources
@@ -47,7 +47,7 @@ def detail_of(spec: JobSpec, *states: dict[str, int], **rest: object) -> JobDeta
     }
     state = next((name for name in ("running", "placed", "queued", "blocked") if total[name]), "succeeded")
     row = JobRow(
-        id="1-0", name="x", tenant="t", state=state, total=spec.tasks,
+        id="1-0", name="x", tenant="t", state=state, total=spec.task_count,
         waiting=total["blocked"] + total["queued"] + total["placed"], running=total["running"],
         succeeded=total["succeeded"], failed=total["failed"], cancelled=total["cancelled"], submitted=TWO,
         started=None, ended=None, priority=0, klass="batch", clusters=(), cancel_reason="", owner="b1",

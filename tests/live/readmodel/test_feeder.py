@@ -11,9 +11,9 @@ from hanse.live.readmodel.feeder import FLUSH_EVENTS, SILENT_EVENTS_MAX, ReadMod
 from hanse.live.readmodel.read_model import ReadModel
 from hanse.model.effects import JobAccepted, JobSettled, SendMessage, WakeAt
 from hanse.model.events import JobSubmitted, MessageReceived, Tick
-from hanse.model.history import JobAdded, JobDropped, JobsTransferred
 from hanse.model.ids import JobId
 from hanse.model.job import JobSpec, TaskGroup
+from hanse.model.job_history import JobAdded, JobDropped, JobsTransferred
 from hanse.model.messages import Envelope, Gossip, Outcome, OwnershipTransferred, ShardId
 
 
@@ -26,7 +26,7 @@ def test_who_was_promised_a_job_waits_until_it_can_be_read(tmp_path: Path) -> No
         spec = JobSpec((TaskGroup(),))
         added = JobAdded(JobId(1), spec, "b1#1", 1_000_000)
         feed.on_event_durable(1, JobSubmitted(1_000_000, "me", 7, spec), [added])
-        feed.promise(3)
+        feed.require_position(3)
         reader = asyncio.create_task(feed.wait_until_caught_up())
         written = asyncio.Event()
         feed.listeners.append(lambda _: written.set())
@@ -282,7 +282,7 @@ def test_nobody_waits_for_a_read_model_that_has_no_room(
         while feed.disk_full:
             await asyncio.sleep(0.01)  # the feed tries again by itself
         assert feed.applied == stage.position
-        feed.promise(stage.position + 1)
+        feed.require_position(stage.position + 1)
         waiter = asyncio.create_task(feed.wait_until_caught_up())
         await asyncio.sleep(0)
         assert not waiter.done()

@@ -14,7 +14,7 @@ def outlook(spec: JobSpec, *facts: ObservedCluster, ahead: tuple[QueuedTaskFacts
     found = plan(spec, *facts, ahead=ahead)
     assert found.starts_now == bool(found.outlook.starting)
     counts = (found.outlook.starting, found.outlook.waiting, found.outlook.blocked)
-    assert sum(counts) == spec.tasks
+    assert sum(counts) == spec.task_count
     return found.outlook
 
 

@@ -16,7 +16,7 @@ from hanse.live.readmodel import live_job
 from hanse.live.readmodel.live_job import LARGE_JOB_TASKS
 from hanse.live.readmodel.read_model import ReadModel
 from hanse.live.readmodel.schema import dump_content
-from hanse.model.decision import DecisionKind
+from hanse.model.decision_record import DecisionKind
 from hanse.model.effects import SendMessage
 from hanse.model.ids import SECOND, JobId, job_text
 from hanse.model.job import Affinity, OnLoss

@@ -10,10 +10,12 @@ from hanse.core.broker import job_table
 from hanse.live.readmodel import schema, sqlite_writer
 from hanse.live.readmodel.read_model import ReadModel
 from hanse.model.constraints import Is
-from hanse.model.decision import ConsideredCluster, Decision, DecisionKind
+from hanse.model.decision_record import ConsideredCluster, DecisionKind, DecisionRecord
 from hanse.model.effects import JobSettled, RecordDecision
 from hanse.model.events import JobSubmitted, Tick
-from hanse.model.history import (
+from hanse.model.ids import SECOND, JobId, job_id, job_text, task_id
+from hanse.model.job import JobSpec, TaskGroup
+from hanse.model.job_history import (
     AttemptsEnded,
     CopiesAdded,
     CopiesDropped,
@@ -24,8 +26,6 @@ from hanse.model.history import (
     TasksPlaced,
     TasksStarted,
 )
-from hanse.model.ids import SECOND, JobId, job_id, job_text, task_id
-from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.messages import (
     AttemptEnd,
     Outcome,
@@ -298,8 +298,8 @@ def test_decisions_come_in_order_with_their_times(reads: ReadModel, script: Scri
     number = job_id(1, 0)
     considered = (ConsideredCluster("c1", 0, "no room in view"),)
     decisions = [
-        Decision(0, "b1", number, 0, DecisionKind.WAITING, 1, "no room", considered),
-        Decision(0, "b1", number, 0, DecisionKind.PLACED, 1, "room"),
+        DecisionRecord(0, "b1", number, 0, DecisionKind.WAITING, 1, "no room", considered),
+        DecisionRecord(0, "b1", number, 0, DecisionKind.PLACED, 1, "room"),
     ]
     script.at = 5 * SECOND
     script.submit(0, *[RecordDecision(one) for one in decisions])
@@ -319,7 +319,11 @@ def test_a_job_keeps_only_so_many_decisions(
     monkeypatch.setattr(sqlite_writer, "DECISIONS_PER_JOB_MAX", 3)
     number = job_id(1, 0)
     script.submit(
-        0, *[RecordDecision(Decision(0, "b1", number, 0, DecisionKind.MOVED, 1, str(at))) for at in range(5)]
+        0,
+        *[
+            RecordDecision(DecisionRecord(0, "b1", number, 0, DecisionKind.MOVED, 1, str(at)))
+            for at in range(5)
+        ],
     )
     reads.apply(script.steps, EPOCH)
     assert [one.reason for one in reads.decisions(number)] == ["2", "3", "4"]

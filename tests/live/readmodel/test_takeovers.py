@@ -8,7 +8,8 @@ import pytest
 from hanse.model.ids import SECOND, index_of, job_text
 from hanse.model.job import OnLoss, UnreachablePolicy
 from hanse.model.messages import Outcome, OwnershipTransferred, ResourceUsage
-from tests.core.broker.test_cluster_eligibility import start_again
+from tests.core.broker.test_cluster_lifecycle import start_again
+from tests.core.crossings.test_abandoned_takeovers import learn
 from tests.core.wired import job, node, tasks
 from tests.live.readmodel.histories import Told, disagreements
 from tests.live.readmodel.test_projection import states, task
@@ -173,3 +174,39 @@ def test_a_gang_that_is_lost_and_must_not_run_twice_has_failed(tmp_path: Path) -
     league.agree()
     assert states(league, number) == ["failed", "cancelled", "cancelled"]
     league.close()
+
+
+# --- orphans ----------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_a_third_broker_has_ended_is_shown_as_its_own(tmp_path: Path) -> None:
+    told = Told(tmp_path, {"c1": (node(8_000),)}, brokers=("b1", "b2", "b3"))
+    number = told.submit(job(tasks(2), name="far"))
+    told.deaf["b1"] = True
+    told.run(MINUTE)
+    told.deaf["b2"] = True
+    learn(told, "c1", "b3", retired=("b2",))
+    told.run(MINUTE)
+    assert told.ask("b3").jobs(name="far")[0].owner == "b3"
+    learn(told, "b1", retired=("b2",))
+    told.run(MINUTE)
+    for _ in range(3):
+        told.end(number)
+        told.run(MINUTE)
+    assert told.ask("b3").jobs(name="far")[0].state == "succeeded"
+    assert told.ask("b1").jobs(name="far")[0].owner == "b3"
+    told.close()
+
+
+def test_a_job_of_which_nobody_knows_the_end_is_cancelled_and_says_why(pair: Told) -> None:
+    number = pair.submit(job(tasks(2), name="far"))
+    pair.deaf["b1"] = True
+    pair.run(MINUTE)
+    pair.deaf["b2"] = True
+    learn(pair, "c1", "b1", retired=("b2",))
+    pair.run(MINUTE)
+    row = pair.ask("b1").jobs(name="far")[0]
+    assert (row.owner, row.state, row.total) == ("b1", "cancelled", 2)
+    detail = pair.ask("b1").job(number)
+    assert detail is not None
+    assert "retired by force" in str(detail)

@@ -300,7 +300,7 @@ def tasks_of(machine: Broker, job: JobId) -> int | None:
         return len(record.state)
     for ward in machine._standby.shards.values():
         if job in ward.jobs:
-            return ward.jobs[job].spec.tasks
+            return ward.jobs[job].spec.task_count
     return None
 
 

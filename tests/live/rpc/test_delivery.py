@@ -15,7 +15,7 @@ from hanse.live.rpc.frames import ENVELOPES_MAX, FRAME_BYTES_MAX, FRAME_BYTES_TA
 from hanse.live.rpc.outbound import OutboundConnection
 from hanse.live.rpc.peer_permissions import Peer
 from hanse.model.messages import Ack, AckEnds, Envelope, RunnerReport
-from hanse.security.certificate_fields import read_certificate
+from hanse.security.certificate_parser import read_certificate
 from hanse.security.identity import Role
 from tests.live.rpc.members import HOST, QUICK, TASK, Member, envelope, member, pair, play
 from tests.security.leagues import PaperLeague

@@ -19,7 +19,7 @@ from hanse.live.telemetry import job_metrics
 from hanse.live.telemetry.broker_metrics import BrokerMetrics
 from hanse.live.telemetry.job_metrics import unfinished_jobs
 from hanse.live.telemetry.prometheus_text import OTHER, render
-from hanse.model.decision import Decision, DecisionKind
+from hanse.model.decision_record import DecisionKind, DecisionRecord
 from hanse.model.effects import (
     Effect,
     JobAccepted,
@@ -30,9 +30,9 @@ from hanse.model.effects import (
     TaskSettled,
 )
 from hanse.model.events import Event, JobSubmitted, MessageReceived, Tick
-from hanse.model.history import JobAdded
 from hanse.model.ids import JobId, job_id, task_id
 from hanse.model.job import JobSpec, TaskGroup
+from hanse.model.job_history import JobAdded
 from hanse.model.messages import (
     AttemptEnd,
     Claim,
@@ -96,7 +96,7 @@ class Story:
         return job
 
     def decide(self, job: JobId, answered: DecisionKind) -> None:
-        self.tell(Tick(self.now), RecordDecision(Decision(self.now, "b1", job, 0, answered, 1, "so")))
+        self.tell(Tick(self.now), RecordDecision(DecisionRecord(self.now, "b1", job, 0, answered, 1, "so")))
 
     def claim(self, job: JobId, number: int, lease: int = 0, again: bool = False) -> None:
         self.sent += not again

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hanse.cli.embedded.member_start import SMALL_DAEMON_ENVIRONMENT
+from hanse.cli.embedded.background_start import SMALL_DAEMON_ENVIRONMENT
 from hanse.cli.main import COMMANDS, hanse
 from hanse.league.file import load
 from tests.live.telemetry.scraped import missing

@@ -16,7 +16,7 @@ from hanse.live.telemetry.prometheus_text import (
     gauge,
     histogram,
     render,
-    unlabelled,
+    unlabelled_sample,
 )
 
 
@@ -50,7 +50,7 @@ def test_a_metric_without_samples_is_named() -> None:
         b"# HELP hanse_z_total Nothing yet.\n# TYPE hanse_z_total counter\n"
     )
     with pytest.raises(AssertionError):
-        counter("hanse_z", "A counter by the wrong name.", unlabelled(1))
+        counter("hanse_z", "A counter by the wrong name.", unlabelled_sample(1))
 
 
 def test_people_cannot_make_labels_without_end() -> None:

@@ -7,8 +7,8 @@ import pytest
 from hanse.core.broker import broker as broker_module
 from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.failover.owned_shards import OwnedShardsState
+from hanse.core.broker.failover.shard_teardown import ShardTeardown
 from hanse.core.broker.failover.standby import StandbyShards
-from hanse.core.broker.failover.teardown import ShardTeardown
 from hanse.core.history_check import LinkHistory
 from hanse.core.warden.ownership import Ownership
 from hanse.model.ids import JobId, broker_number

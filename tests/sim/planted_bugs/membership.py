@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from hanse.core.broker.cluster_view import ClusterView
-from hanse.core.broker.failover.teardown import ShardTeardown
-from hanse.core.broker.membership import Membership
+from hanse.core.broker.failover.shard_teardown import ShardTeardown
+from hanse.core.broker.gossip import BrokerGossip
 from hanse.core.config import Timings
 from hanse.core.messaging.link import LinkSet
 from hanse.sim.league import LeagueFactories
@@ -14,7 +14,7 @@ from hanse.sim.league import LeagueFactories
 
 def newcomers_at_once(patch: pytest.MonkeyPatch, factories: LeagueFactories) -> LeagueFactories:
     """A cluster that has joined is used by brokers that know it, whoever else does."""
-    patch.setattr(Membership, "least_version", lambda _: 1 << 30)
+    patch.setattr(BrokerGossip, "least_version", lambda _: 1 << 30)
     return factories
 
 

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from hanse.core.broker import job_lifecycle, withdrawal
+from hanse.core.broker import attempt_withdrawal, job_lifecycle
 from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.job_lifecycle import JobLifecycle
 from hanse.core.broker.job_table import CLAIMED, PLACED, RUNNING, WAITING, JobRecord
 from hanse.core.messaging.link import LinkSet
 from hanse.core.warden import ledger as ledger_module
 from hanse.core.warden.ledger import Ledger
-from hanse.core.warden.records import AttemptRecord
+from hanse.core.warden.ledger_records import AttemptRecord
 from hanse.model.ids import TaskId, index_of, job_of
 from hanse.model.messages import AttemptEnd, Claim, Delta, Envelope, Message, Outcome
 from hanse.model.resources import Vector
@@ -143,5 +143,5 @@ def taken_back_start_again(patch: pytest.MonkeyPatch, factories: LeagueFactories
         return right(self, record, index, end)
 
     patch.setattr(JobLifecycle, "on_attempt_ended", finished)
-    patch.setattr(withdrawal, "must_not_repeat", lambda _: False)
+    patch.setattr(attempt_withdrawal, "must_not_repeat", lambda _: False)
     return factories

@@ -11,7 +11,7 @@ import pytest
 from hanse.sim.replay import compiled as compiled_module
 from hanse.sim.replay.compiled.outcome_diff import describe_difference
 from hanse.sim.replay.hanse_policy import run_hanse
-from hanse.sim.replay.records import (
+from hanse.sim.replay.run_records import (
     ReplayOutcome,
     ReplaySettings,
     ReplayWorkload,

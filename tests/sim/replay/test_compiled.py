@@ -20,7 +20,7 @@ from hanse.sim.replay.compiled import run as plain_run
 from hanse.sim.replay.compiled.outcome_diff import describe_difference
 from hanse.sim.replay.hanse_policy import run_hanse
 from hanse.sim.replay.league_setup import ReplayLeague, make_league, protocol_timings
-from hanse.sim.replay.records import (
+from hanse.sim.replay.run_records import (
     ReplayOutcome,
     ReplaySettings,
     ReplayWorkload,

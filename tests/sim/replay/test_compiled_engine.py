@@ -14,17 +14,17 @@ import pytest
 from click.testing import CliRunner
 
 from hanse.cli.commands.replay import main
-from hanse.policy.kernels.loader import open_library, source_names
+from hanse.policy.kernels.shared_library import open_library, source_names
 from hanse.sim.replay import compiled as compiled_module
 from hanse.sim.replay.compiled import loader
 from hanse.sim.replay.hanse_policy import run_hanse
 from hanse.sim.replay.metrics import TIME_FIELDS
-from hanse.sim.replay.records import (
+from hanse.sim.replay.registry import select_policies
+from hanse.sim.replay.run_records import (
     ENGINES,
     ReplayError,
     ReplaySettings,
 )
-from hanse.sim.replay.registry import select_policies
 from tests.sim.replay.compiled_runs import FOLDER, SECOND, made, needs_compiler
 
 pytestmark = needs_compiler
@@ -89,7 +89,7 @@ UNDER_WATCH = """
 import sys
 from hanse.sim.replay.hanse_policy import run_hanse
 from hanse.sim.replay.compiled.outcome_diff import describe_difference
-from hanse.sim.replay.records import ReplaySettings, ReplayWorkload
+from hanse.sim.replay.run_records import ReplaySettings, ReplayWorkload
 for starts in (False, True):
     if starts:
         from hanse.sim.replay import hanse_policy as machines

@@ -14,8 +14,8 @@ from hanse.policy.interface import JobFacts
 from hanse.registry import QUEUE_ORDERS
 from hanse.sim.replay import compiled
 from hanse.sim.replay.queue_order import facts_at_arrival, queue_order_of
-from hanse.sim.replay.records import ReplayError, ReplaySettings, ReplayWorkload
 from hanse.sim.replay.registry import policies, select_policies
+from hanse.sim.replay.run_records import ReplayError, ReplaySettings, ReplayWorkload
 from hanse.sim.replay.trace_workload import workload_from_chunk
 from hanse.sim.traces import load
 

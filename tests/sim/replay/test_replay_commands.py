@@ -20,7 +20,7 @@ from hanse.sim.baselines.task_level import engine
 from hanse.sim.baselines.task_level.sparrow import sparrow
 from hanse.sim.replay import registry
 from hanse.sim.replay.metrics import TIME_FIELDS
-from hanse.sim.replay.records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
+from hanse.sim.replay.run_records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
 from hanse.sim.replay.sweep import read_finished_runs
 
 PROMISED = (
@@ -216,7 +216,7 @@ def interrupted() -> Iterator[str]:
         report = progress
 
         def press(begun: int) -> bool:
-            if begun > workload.tasks // 2:
+            if begun > workload.task_count // 2:
                 os.kill(os.getpid(), signal.SIGINT)
             return report(begun)
 

@@ -12,7 +12,7 @@ from hanse.cli.commands.replay import main
 from hanse.sim.replay.fault_file import ReplayFault, read_faults
 from hanse.sim.replay.hanse_policy import run_hanse
 from hanse.sim.replay.hanse_with_faults import RunWithFaults
-from hanse.sim.replay.records import ReplayError, ReplayOutcome, ReplaySettings, ReplayWorkload
+from hanse.sim.replay.run_records import ReplayError, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 SECOND = 1_000_000
 LEAGUE = ReplaySettings(nodes=40, clusters=4, brokers=3, heartbeat_us=SECOND)
@@ -57,7 +57,7 @@ def completion(workload: ReplayWorkload, outcome: ReplayOutcome) -> float:
 def test_without_a_fault_only_replication_is_paid_for(tmp_path: Path, work: ReplayWorkload) -> None:
     quiet = run_hanse(work, with_faults(tmp_path, "# nothing breaks\n\n"))
     all_ended(work, quiet)
-    assert quiet.launches == work.tasks
+    assert quiet.launches == work.task_count
     plain = run_hanse(work, LEAGUE)
     # a job waits for its heir's word when it comes (2 messages), and when it ends (50 ms and 2 messages)
     assert 0.05 <= completion(work, quiet) - completion(work, plain) < 0.5
@@ -81,7 +81,7 @@ def test_every_job_ends_whatever_happens_to_a_broker(tmp_path: Path, work: Repla
 def test_what_a_lost_cluster_ran_runs_again_elsewhere(tmp_path: Path, work: ReplayWorkload) -> None:
     outcome = run_hanse(work, with_faults(tmp_path, "lose cluster 3 at 300s for 5m"))
     all_ended(work, outcome)
-    again = outcome.launches - work.tasks
+    again = outcome.launches - work.task_count
     assert 0 < again <= 2 * 10  # what ran on its ten nodes, and what was on its way there
     assert completion(work, outcome) > completion(work, run_hanse(work, with_faults(tmp_path, ""))) + 1
     # nothing succeeded there while it was away
@@ -95,10 +95,10 @@ def test_what_a_lost_cluster_ran_runs_again_elsewhere(tmp_path: Path, work: Repl
 def test_a_cluster_that_is_cut_off_for_a_minute_loses_its_lease(tmp_path: Path, work: ReplayWorkload) -> None:
     outcome = run_hanse(work, with_faults(tmp_path, "partition cluster 2 at 320s for 60s"))
     all_ended(work, outcome)
-    assert outcome.launches > work.tasks  # its watchdogs end what runs there, after 30 s without a word
+    assert outcome.launches > work.task_count  # its watchdogs end what runs there, after 30 s without a word
     short = run_hanse(work, with_faults(tmp_path, "partition cluster 2 at 300s for 5s"))
     all_ended(work, short)
-    assert short.launches == work.tasks
+    assert short.launches == work.task_count
 
 
 def test_the_command_says_what_faults_cost(tmp_path: Path) -> None:

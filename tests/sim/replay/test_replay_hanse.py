@@ -13,8 +13,8 @@ from hanse.sim.replay.hanse_policy import LeanShell, run_hanse
 from hanse.sim.replay.invariants import find_problems
 from hanse.sim.replay.league_setup import CLUSTER_NODES_MAX, JobSpecs, find_objection
 from hanse.sim.replay.metrics import delays_of
-from hanse.sim.replay.records import ReplayError, ReplayOutcome, ReplaySettings, ReplayWorkload
 from hanse.sim.replay.registry import select_policies
+from hanse.sim.replay.run_records import ReplayError, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 SECOND = 1_000_000
 D = 500
@@ -150,7 +150,7 @@ def test_a_stopped_run_says_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> 
     workload = made([(job, [5.0] * 10) for job in range(400)])
     outcome = run_hanse(workload, ReplaySettings(nodes=100, clusters=2, brokers=2), lambda _: False)
     assert not outcome.complete
-    assert 0 < int((outcome.job_end >= 0).sum()) < workload.jobs
+    assert 0 < int((outcome.job_end >= 0).sum()) < workload.job_count
 
 
 def test_nothing_is_left_behind() -> None:

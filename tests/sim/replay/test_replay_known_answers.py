@@ -8,8 +8,8 @@ import pytest
 from hanse.sim.replay.invariants import find_problems
 from hanse.sim.replay.metrics import measure
 from hanse.sim.replay.published import cases
-from hanse.sim.replay.records import ReplaySettings, ReplayWorkload
 from hanse.sim.replay.registry import policies
+from hanse.sim.replay.run_records import ReplaySettings, ReplayWorkload
 from hanse.sim.replay.trace_workload import read_workload
 from hanse.sim.replay.validate import main, run_case, traces_folder
 
@@ -26,7 +26,7 @@ def yahoo() -> ReplayWorkload:
 
 
 def test_the_trace_is_the_one_that_was_measured(yahoo: ReplayWorkload) -> None:
-    assert (yahoo.jobs, yahoo.tasks) == (2910, 122_878)
+    assert (yahoo.job_count, yahoo.task_count) == (2910, 122_878)
     assert yahoo.load(5000) == pytest.approx(0.645, abs=0.001)
 
 

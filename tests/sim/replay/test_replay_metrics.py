@@ -11,9 +11,9 @@ from hanse.sim.replay.confidence_intervals import mean_with_interval, t_975
 from hanse.sim.replay.execution import run_once, summarise
 from hanse.sim.replay.metrics import curves, measure
 from hanse.sim.replay.plots import Axis, distribution
-from hanse.sim.replay.records import ReplayError, ReplayOutcome, ReplaySettings, ReplayWorkload
 from hanse.sim.replay.registry import policies, select_policies
 from hanse.sim.replay.report import format_figure, render_page
+from hanse.sim.replay.run_records import ReplayError, ReplayOutcome, ReplaySettings, ReplayWorkload
 from hanse.sim.replay.trace_workload import read_workload, scale_to_load
 
 SECOND = 1_000_000
@@ -89,7 +89,7 @@ def test_a_trace_becomes_a_workload_that_begins_at_zero(tmp_path: Path) -> None:
     cut, _ = read_workload(trace, whole_seconds=True)
     assert cut.duration == [4_000_000, 2_000_000, 3_000_000]
     first, _ = read_workload(trace, limit=1)
-    assert first.tasks == 1
+    assert first.task_count == 1
 
 
 def test_student_intervals() -> None:

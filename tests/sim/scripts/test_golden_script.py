@@ -3,13 +3,20 @@
 import msgspec
 import pytest
 
-from hanse.model.decision import ConsideredCluster, Decision, DecisionKind
+from hanse.model.decision_record import ConsideredCluster, DecisionKind, DecisionRecord
 from hanse.model.effects import RecordDecision, TaskSettled
 from hanse.model.events import MessageReceived, TasksChanged
 from hanse.model.ids import job_id, task_id
 from hanse.model.messages import AttemptEnd, CancelAttempts, Delta, Envelope, Outcome
 from hanse.model.resources import Resources
-from hanse.sim.render import effect_text, event_text, name_as_words, record_text, resources_text, seconds_text
+from hanse.sim.event_text import (
+    effect_text,
+    event_text,
+    name_as_words,
+    record_text,
+    resources_text,
+    seconds_text,
+)
 from hanse.sim.scripts.golden_script import run_script
 from hanse.sim.scripts.words import (
     ScriptError,
@@ -21,7 +28,7 @@ from hanse.sim.scripts.words import (
 )
 from hanse.sim.shipped_league import shipped_factories
 from hanse.sim.state_diff import first_difference
-from hanse.sim.story import has_mention
+from hanse.sim.task_story import has_mention
 
 TASK = task_id(job_id(2, 17), 3)
 HEAD = "cluster alpha 1x2cpu\nleague b1 network=immediate\n----\n\n"
@@ -100,7 +107,7 @@ def test_records_read_well() -> None:
     )
     assert resources_text(Resources(1_500, 1 << 30, 1, (("fpga", 2),))) == "1500mcpu+1GiB+1gpu+2fpga"
     assert resources_text(Resources()) == "nothing"
-    decision = Decision(
+    decision = DecisionRecord(
         0, "b1", job_id(2, 17), 0, DecisionKind.WAITING, 3, "no room", (ConsideredCluster("c1", 0, "full"),)
     )
     assert (

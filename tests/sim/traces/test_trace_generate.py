@@ -22,7 +22,7 @@ def made(**wish: Any) -> JobChunk:
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_the_load_is_met(family: str) -> None:
     chunk = made(family=family, jobs=3_000, load=0.65, nodes=700, seed=4)
-    assert chunk.jobs == 3_000
+    assert chunk.job_count == 3_000
     assert chunk.job.tolist() == list(range(3_000))
     span = int(chunk.arrival[-1] - chunk.arrival[0])
     assert chunk.arrival[0] == 0
@@ -95,8 +95,8 @@ def test_the_same_bytes_under_other_hash_seeds() -> None:
 
 def test_nothing_is_held_but_a_block() -> None:
     stream = generate(GeneratorSettings(jobs=5_000, tasks_per_job=3))
-    assert [next(stream).jobs for _ in range(3)] == [JOBS_PER_BLOCK] * 3
-    assert sum(chunk.jobs for chunk in stream) == 5_000 - 3 * JOBS_PER_BLOCK
+    assert [next(stream).job_count for _ in range(3)] == [JOBS_PER_BLOCK] * 3
+    assert sum(chunk.job_count for chunk in stream) == 5_000 - 3 * JOBS_PER_BLOCK
 
 
 @pytest.mark.parametrize(

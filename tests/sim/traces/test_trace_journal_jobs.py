@@ -26,7 +26,7 @@ from hanse.model.messages import (
 from hanse.model.resources import Resources
 from hanse.sim.replay.fault_file import read_faults
 from hanse.sim.replay.hanse_with_faults import RunWithFaults
-from hanse.sim.replay.records import ReplaySettings, ReplayWorkload
+from hanse.sim.replay.run_records import ReplaySettings, ReplayWorkload
 from hanse.sim.traces import journal_jobs
 from hanse.sim.traces.chunk_builder import NameTable, TraceRow
 from hanse.sim.traces.journal_jobs import ClockShift, JournalJobs
@@ -87,7 +87,7 @@ def test_a_simulated_leagues_journals_give_its_workload_back(
 ) -> None:
     run = faulted(work, tmp_path, text)
     rows, report = told(run, list(run.league.brokers))
-    assert (len(rows), report.skipped, report.bad) == (work.jobs, {}, 0)
+    assert (len(rows), report.skipped, report.bad) == (work.job_count, {}, 0)
     assert [row.arrival for row in rows] == sorted(row.arrival for row in rows)
     for job, row in enumerate(rows):
         assert abs(row.arrival - run.lead - work.arrival[job]) <= SECOND

@@ -69,7 +69,7 @@ def assert_same(one: JobChunk, two: JobChunk) -> None:
         left, right = ([c.name(index) for index in getattr(c, name)] for c in (one, two))
         assert left == right, name
     assert edges(one) == edges(two)
-    if one.jobs:
+    if one.job_count:
         assert list(one.extra) == list(two.extra)
         assert one.name_keys == two.name_keys
     for key, column in one.extra.items():
@@ -116,7 +116,7 @@ def test_what_is_written_is_read_back(name: str, chunk: JobChunk) -> None:
 def test_tr_keeps_arrivals_and_durations(chunk: JobChunk) -> None:
     with tempfile.TemporaryDirectory() as folder:
         back, report = load_with_report(write(Path(folder) / "t.tr", chunk), format="tr")
-        if chunk.jobs:
+        if chunk.job_count:
             assert np.array_equal(back.arrival, chunk.arrival - chunk.arrival[0])
         assert np.array_equal(back.duration, chunk.duration)
         assert np.array_equal(back.offset, chunk.offset)
@@ -146,7 +146,7 @@ def test_a_dag_is_never_cut_in_two(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(chunk_builder, "JOBS_PER_CHUNK", 7)
     reader = open_trace(path)
     parts = list(reader)
-    assert [part.jobs for part in parts] == [10, 10, 10]
+    assert [part.job_count for part in parts] == [10, 10, 10]
     assert [len(edges(part)) for part in parts] == [8, 8, 8]
     assert reader.report.skipped == {}
     whole = concatenate(parts)
@@ -184,8 +184,8 @@ def test_what_cannot_be_written_says_why(tmp_path: Path) -> None:
 @settings(max_examples=60, deadline=None)
 @given(chunk=chunks(), cut=st.integers(0, 20))
 def test_parts_join_to_the_whole(chunk: JobChunk, cut: int) -> None:
-    edge = min(cut, chunk.jobs)
-    parts = [take(chunk, np.arange(edge)), take(chunk, np.arange(edge, chunk.jobs))]
+    edge = min(cut, chunk.job_count)
+    parts = [take(chunk, np.arange(edge)), take(chunk, np.arange(edge, chunk.job_count))]
     whole = concatenate(parts)
     whole.check()
     kept = [(late, early) for late, early in edges(chunk) if (late < edge) == (early < edge)]
@@ -224,7 +224,7 @@ def test_sampling() -> None:
     assert window.job.tolist() == list(range(150, 250))
     assert window.arrival[0] == 0
     thin = concatenate(list(sample(parts, Sampling(fraction=0.3, seed=5))))
-    assert 240 < thin.jobs < 360
+    assert 240 < thin.job_count < 360
     other = concatenate(list(sample(parts, Sampling(fraction=0.3, seed=6))))
     assert thin.job.tolist() != other.job.tolist()
     again = concatenate(list(sample([plain(1_000)], Sampling(fraction=0.3, seed=5))))
@@ -255,9 +255,9 @@ def test_sampling_keeps_dags_whole() -> None:
     for wish in (Sampling(every=5), Sampling(fraction=0.25, seed=2)):
         thin = concatenate(list(sample([whole], wish)))
         thin.check()
-        assert 0 < thin.jobs < 600
+        assert 0 < thin.job_count < 600
         assert all(count == 3 for count in np.unique(thin.parent, return_counts=True)[1])
-        assert len(edges(thin)) == thin.jobs // 3 * 2
+        assert len(edges(thin)) == thin.job_count // 3 * 2
 
 
 @settings(max_examples=100, deadline=None)

@@ -79,7 +79,7 @@ def test_kth_as_the_archive_describes_it() -> None:
 def test_nasa_without_its_jobs_of_no_length() -> None:
     rules = ReadOptions(skip_zero_runtime=True, cancelled=CancelledRule.KEEP)
     chunk, report = load_with_report(FOLDER / "swf/nasa_ipsc_1993.swf.gz", options=rules)
-    assert chunk.jobs == 18_066
+    assert chunk.job_count == 18_066
     assert sum(report.skipped.values()) == 173
 
 

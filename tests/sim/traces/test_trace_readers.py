@@ -68,7 +68,7 @@ def test_tr_counts_a_bad_row_with_its_line_and_goes_on(tmp_path: Path, row: str,
 
 def test_a_last_line_without_an_end_counts(tmp_path: Path) -> None:
     chunk, report = load_with_report(put(tmp_path, "a.tr", "0 1 1 1\n1 1 1 2"))
-    assert (chunk.jobs, report.rows, report.bad) == (2, 2, 0)
+    assert (chunk.job_count, report.rows, report.bad) == (2, 2, 0)
 
 
 def test_bad_rows_are_counted_in_full_and_kept_up_to_a_bound(tmp_path: Path) -> None:
@@ -99,13 +99,13 @@ def test_a_cut_gzip_gives_what_it_holds_and_says_so(tmp_path: Path) -> None:
     path = tmp_path / "a.tr.gz"
     path.write_bytes(packed[: len(packed) * 2 // 3])
     chunk, report = load_with_report(path)
-    assert 5_000 < chunk.jobs < 20_000
-    assert chunk.duration.tolist() == [i * 7919 % 1000 * 1_000_000 for i in range(chunk.jobs)]
+    assert 5_000 < chunk.job_count < 20_000
+    assert chunk.duration.tolist() == [i * 7919 % 1000 * 1_000_000 for i in range(chunk.job_count)]
     assert any(note.startswith(CUT_SHORT) for note in report.notes)
     assert report.bad <= 1
     assert report.rows == report.jobs + report.bad
     if report.bad:
-        assert report.first[0].line == chunk.jobs + 1
+        assert report.first[0].line == chunk.job_count + 1
 
 
 def test_a_damaged_gzip_gives_what_comes_before_the_damage(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_damaged_gzip_gives_what_comes_before_the_damage(tmp_path: Path) -> No
     path = tmp_path / "a.tr.gz"
     path.write_bytes(bytes(packed))
     chunk, report = load_with_report(path)
-    assert chunk.jobs > 0
+    assert chunk.job_count > 0
     assert chunk.duration[:100].tolist() == [i * 31 % 97 * 1_000_000 for i in range(100)]
     assert any(note.startswith(CUT_SHORT) for note in report.notes)
 
@@ -141,8 +141,8 @@ def test_memory_does_not_grow_with_the_trace(tmp_path: Path, monkeypatch: pytest
         most, tasks, largest = 0, 0, 0
         tracemalloc.start()
         for chunk in read(path):
-            largest = max(largest, chunk.tasks)
-            tasks += chunk.tasks
+            largest = max(largest, chunk.task_count)
+            tasks += chunk.task_count
             most = max(most, tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert tasks == jobs * 64
@@ -158,7 +158,7 @@ def test_chunks_are_bounded_and_join_to_the_whole(tmp_path: Path, monkeypatch: p
     whole, _ = load_with_report(path)
     monkeypatch.setattr(chunk_builder, "JOBS_PER_CHUNK", 7)
     chunks = list(read(path))
-    assert [chunk.jobs for chunk in chunks] == [7] * 14 + [2]
+    assert [chunk.job_count for chunk in chunks] == [7] * 14 + [2]
     again, _ = load_with_report(path)
     again.check()
     for name in ("job", "arrival", "duration", "offset", "site", "user", "cpu"):

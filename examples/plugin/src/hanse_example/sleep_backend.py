@@ -11,7 +11,7 @@ import msgspec
 
 from hanse.league.backend_kinds import BackendKind
 from hanse.model.field_reader import FieldReader
-from hanse.model.form_fields import FormField
+from hanse.model.file_fields import FileField
 from hanse.model.quantities import parse_duration
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ SLEEP: Final = BackendKind(
     name="sleep",
     make=make,
     settings=SleepSettings,
-    fields=(FormField("duration", "time", "0", "", "Run time of every task.", "duration: 1s"),),
+    fields=(FileField("duration", "time", "0", "", "Run time of every task.", "duration: 1s"),),
     read=read,
     to_data=to_data,
 )

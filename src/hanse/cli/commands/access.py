@@ -25,9 +25,9 @@ from hanse.security.known_people import known_people
 from hanse.security.revocation_list import ACCESS_DAYS_MAX
 
 if TYPE_CHECKING:
+    from hanse.api.records import RevokeAnswer
     from hanse.client.client import LeagueClient
     from hanse.client.endpoints import Endpoints
-    from hanse.client.responses import RevokeAnswer
 
 SERIALS_PER_REQUEST: Final = 1_000
 NAMES_SHOWN_MAX: Final = 3

@@ -13,8 +13,9 @@ from hanse.client.exit_codes import ExitCode
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from hanse.api.drain_facts import DrainFacts
+    from hanse.api.records import ClusterAnswer, ClusterDetail, LeagueAnswer, NodeAnswer
     from hanse.client.client import LeagueClient
-    from hanse.client.responses import ClusterAnswer, ClusterDetail, DrainFacts, LeagueAnswer, NodeAnswer
 
 DRAINS_SHOWN_MAX: Final = 8
 """Drains of one cluster that are described in sentences."""

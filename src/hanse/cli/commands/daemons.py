@@ -15,7 +15,7 @@ from hanse.league.config import LeagueError
 from hanse.league.file import load
 from hanse.live.config.home_permissions import tighten_umask
 from hanse.live.journal.errors import JournalError
-from hanse.live.readiness import NO_REPORT, StartReport
+from hanse.live.start_report import NO_REPORT, StartReport
 from hanse.live.supervisor import SupervisorMissingError
 from hanse.live.telemetry.json_logs import configure_logging
 from hanse.security.credentials import Credentials

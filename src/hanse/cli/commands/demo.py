@@ -1,4 +1,4 @@
-"""``hanse demo``: a simulated league places, runs and explains mixed jobs, and loses a broker."""
+"""``hanse demo``: a league in the simulator, without daemon or file, which places, runs and explains jobs."""
 
 import sys
 from pathlib import Path

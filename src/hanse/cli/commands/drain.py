@@ -11,8 +11,8 @@ from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
 
 if TYPE_CHECKING:
+    from hanse.api.records import DrainAnswer
     from hanse.client.client import LeagueClient
-    from hanse.client.responses import DrainAnswer
 
 POLL_SECONDS: Final = 1.0
 """Seconds between two checks of what still runs."""

@@ -246,7 +246,7 @@ def retry(job: str, quiet: bool, as_json: bool) -> None:
     A job of one task, a gang, and a job whose groups need each other is submitted again as a whole.
     """
     from hanse.client.job_form import with_client_id  # noqa: PLC0415  as above
-    from hanse.client.resubmission import is_divisible, resubmission_form  # noqa: PLC0415  as above
+    from hanse.client.retry_form import is_divisible, retry_form  # noqa: PLC0415  as above
 
     with league_client() as client:
         detail = client.job(job)
@@ -257,7 +257,7 @@ def retry(job: str, quiet: bool, as_json: bool) -> None:
             raise CommandError(f"{job} has succeeded; there is nothing to try again", ExitCode.FAILED)
         failed = _unsuccessful_tasks(client, job) if is_divisible(detail.spec) else []
         done = tuple(other for other, state in detail.after if state == "succeeded")
-        form = resubmission_form(detail.spec, failed, done)
+        form = retry_form(detail.spec, failed, done)
         if isinstance(form, str):
             raise CommandError(form, ExitCode.FAILED, "submit the whole job again")
         (result,) = client.submit([with_client_id(form)])

@@ -20,10 +20,10 @@ from hanse.league.config import LeagueError
 from hanse.league.file import load
 from hanse.live.config.home_permissions import tighten_umask
 from hanse.live.high_water_mark import HIGH_WATER_MARK_FILE
+from hanse.live.journal.creation import require_journal
 from hanse.live.journal.disk import lock
 from hanse.live.journal.errors import JournalError, JournalInUse
 from hanse.live.journal.reading import read_history
-from hanse.live.journal.recovery import require_journal
 from hanse.live.journal.repair import RepairReport, repair, verify
 from hanse.live.recovery import JOURNAL_DIRECTORY, LOST_RECORDS_FILE, decode_event
 from hanse.model.effects import orders_of

@@ -8,7 +8,7 @@ from hanse.cli.common_options import league_client, league_options, print_json
 from hanse.client.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from hanse.client.responses import PlanAnswer
+    from hanse.api.plan_records import PlanAnswer
 
 
 @click.command("plan")

@@ -25,8 +25,8 @@ from hanse.cli.trace_reading import open_journals
 from hanse.client.exit_codes import ExitCode
 from hanse.sim.replay import report as reports
 from hanse.sim.replay.execution import REPEATS_MAX, ReplayRun, run_policies, summarise, write_json
-from hanse.sim.replay.records import ReplaySettings, ReplayWorkload
 from hanse.sim.replay.registry import ReplayPolicy, policies, select_policies
+from hanse.sim.replay.run_records import ReplaySettings, ReplayWorkload
 from hanse.sim.replay.trace_workload import scale_to_load, workload_from_chunk
 from hanse.sim.replay.whole_job_policies import (
     FAMILIES,

@@ -118,7 +118,7 @@ class _TourRunner:
             raise SystemExit(ExitCode.FAILED)
 
     def _kill_member(self, name: str) -> None:
-        from hanse.cli.embedded.member_processes import kill_member  # noqa: PLC0415  only here
+        from hanse.cli.embedded.running_members import kill_member  # noqa: PLC0415  only here
         from hanse.security.home import Home  # noqa: PLC0415  as above
 
         click.echo()

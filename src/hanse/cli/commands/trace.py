@@ -229,14 +229,16 @@ def _generate_with_progress(wish: GeneratorSettings) -> Iterator[JobChunk]:
     with progress_bar() as progress:
         task = progress.add_task(f"making {wish.family}", total=wish.jobs, done="computing the load")
         for chunk in generated(wish):
-            progress.update(task, advance=chunk.jobs, done=f"{chunk.jobs + int(chunk.job[0]):,} jobs")
+            progress.update(
+                task, advance=chunk.job_count, done=f"{chunk.job_count + int(chunk.job[0]):,} jobs"
+            )
             yield chunk
 
 
 @trace.command()
 def formats() -> None:
     """List the formats that can be read."""
-    from hanse.cli.journal_trace import ABOUT, FORMAT  # noqa: PLC0415  slow to import
+    from hanse.cli.journal_trace_reader import ABOUT, FORMAT  # noqa: PLC0415  slow to import
 
     for name, about in (*((form.name, form.description) for form in usable_formats()), (FORMAT, ABOUT)):
         click.echo(f"{name:<13} {about}")

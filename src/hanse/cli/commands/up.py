@@ -15,9 +15,9 @@ import msgspec
 from click.core import ParameterSource
 
 from hanse.cli.common_options import context_option
-from hanse.cli.embedded.member_processes import running_members, stop_members
-from hanse.cli.embedded.member_start import StartOutcome, daemon_environment, start_members
+from hanse.cli.embedded.background_start import StartOutcome, daemon_environment, start_members
 from hanse.cli.embedded.prefork import PreforkServer
+from hanse.cli.embedded.running_members import running_members, stop_members
 from hanse.cli.home_option import home_option
 from hanse.cli.home_refusal import refuse_unsafe, refuse_unsafe_places
 from hanse.cli.isolation_notice import isolation_notices

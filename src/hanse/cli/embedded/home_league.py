@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from hanse.cli.embedded.league_setup import certify, create_league, embedded_league, with_ports, with_ports_of
-from hanse.cli.embedded.member_processes import running_members
+from hanse.cli.embedded.running_members import running_members
 from hanse.client.errors import warn
 from hanse.core.config import NodeConfig
 from hanse.league.config import LeagueConfig, LeagueError

@@ -174,7 +174,7 @@ def _revoked_until(home: Path, name: str) -> int:
 def _is_valid_long_enough(credentials: Credentials) -> bool:
     """True if the certificate is valid for some time yet; its holder renews it. A damaged certificate is
     kept: its user reports it."""
-    from hanse.security.certificate_fields import is_due_for_renewal  # noqa: PLC0415  with the clock, used here only
+    from hanse.security.certificate_parser import is_due_for_renewal  # noqa: PLC0415  with the clock, used here only
     from hanse.security.wall_time import wall_now  # noqa: PLC0415  as above
 
     try:

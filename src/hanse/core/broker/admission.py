@@ -59,7 +59,7 @@ class Admission:
             return "; ".join(f"{problem.field}: {problem.rule}" for problem in problems)
         if (
             len(self.context.jobs) >= self.context.config.jobs_max
-            or self.lifecycle.tasks + spec.tasks > self.context.config.tasks_max
+            or self.lifecycle.tasks + spec.task_count > self.context.config.tasks_max
         ):
             return "this broker is full. Wait for jobs to end, or submit to another broker"
         standby = self.shards.state.owned[self.shards.base_shard].standby

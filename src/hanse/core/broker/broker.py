@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from hanse.core.broker.admission import Admission
-from hanse.core.broker.cluster_eligibility import ClusterEligibility
+from hanse.core.broker.cluster_lifecycle import ClusterLifecycle
 from hanse.core.broker.cluster_view import ViewState
 from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.failover.end_log import EndLog
+from hanse.core.broker.failover.orphaned_jobs import OrphanedJobs
 from hanse.core.broker.failover.redirects import find_answering_broker
 from hanse.core.broker.failover.replication import ShardReplication
 from hanse.core.broker.failover.standby import StandbyShards
@@ -39,6 +40,7 @@ from hanse.model.events import (
 from hanse.model.ids import JobId, job_text
 from hanse.model.messages import (
     Gossip,
+    JobEnded,
     OwnershipReply,
     OwnershipTransferred,
     RequestSnapshot,
@@ -69,9 +71,10 @@ class Broker:
         self._warden_messages = WardenMessages(
             self._context, self._placement, self._grants, self._lifecycle, self._replication, self._standby
         )
+        self._orphaned = OrphanedJobs(self._context, self._lifecycle, self._replication)
         self._admission = Admission(self._context, self._lifecycle, self._replication)
         self._advice = self._placement.sizing.advice
-        self._eligibility = ClusterEligibility(self._context, self._lifecycle)
+        self._cluster_lifecycle = ClusterLifecycle(self._context, self._lifecycle)
         self.epoch = 0
         """Number of starts; read only."""
         self._beat_at, self._force_flush = NEVER, False
@@ -143,7 +146,7 @@ class Broker:
         self._wake_at, self._due = NEVER, 0
         if event.epoch > 1:
             context.mark("broker.restarted")
-        context.membership.boot(event.at, event.epoch)
+        context.gossip.boot(event.at, event.epoch)
         context.links.boot(event.at)
         for view in context.views:
             view.state.renewed_at = event.at  # a grantor that restarts adds a whole lease
@@ -162,6 +165,7 @@ class Broker:
             Gossip: self._on_gossip,
             OwnershipTransferred: self._on_ownership_transferred,
             **self._lifecycle.dependencies.handlers(),
+            JobEnded: self._on_job_ended,
             **self._standby.handlers(),
             **self._replication.teardown.handlers(),
             **self._replication.duplicates.handlers(),
@@ -169,12 +173,16 @@ class Broker:
         }
 
     def _on_gossip(self, _: str, gossip: Gossip) -> None:
-        self._context.membership.on_gossip(self._context.now, gossip)
-        if self._eligibility.not_open_yet:
-            self._eligibility.open_known()
+        self._context.gossip.on_gossip(self._context.now, gossip)
+        if self._cluster_lifecycle.not_open_yet:
+            self._cluster_lifecycle.open_known()
 
     def _on_ownership_reply(self, source: str, body: OwnershipReply) -> None:
         (self._takeover if body.takeover_id else self._replication).on_ownership_reply(source, body)
+
+    def _on_job_ended(self, source: str, body: JobEnded) -> None:
+        self._lifecycle.dependencies.on_job_ended(source, body)
+        self._orphaned.on_job_ended(source, body)
 
     def _on_ownership_transferred(self, source: str, body: OwnershipTransferred) -> None:
         self._takeover.on_ownership_transferred(source, body)
@@ -206,15 +214,16 @@ class Broker:
     def _beat(self, now: int) -> None:
         context = self._context
         self._beat_at = now + context.timings.beat
-        context.membership.told_version = self._replication.find_tellable_version()
-        peers, gossip = context.membership.next_gossip(context.seed)
+        context.gossip.told_version = self._replication.find_tellable_version()
+        peers, gossip = context.gossip.next_gossip(context.seed)
         for peer in peers:
             context.links.send_soft(context.effects, peer, gossip)
-        context.membership.suspect_silent(now)
+        context.gossip.suspect_silent(now)
         self._placement.sizing.send_updates()
         self._replication.review()
         self._takeover.review()
-        if self._eligibility.give_up_silent(now):
+        self._orphaned.review()
+        if self._cluster_lifecycle.give_up_silent(now):
             self._replication.teardown.has_grown = True
         if self._lifecycle.dependencies.unknown_jobs:
             self._lifecycle.dependencies.repeat_questions()
@@ -284,9 +293,17 @@ class Broker:
         """Count the jobs and messages that would be lost with this broker."""
         return self._replication.teardown.count_unreplicated() + self._standby.count_takeovers()
 
+    def count_exposed(self) -> int:
+        """Count the jobs without a complete copy elsewhere, and what others were not sent yet."""
+        return self._replication.teardown.count_exposed()
+
+    def standby_shards(self) -> dict[str, tuple[str, bool]]:
+        """Return the shards of which it keeps copies: the owner, and whether their takeover is under way."""
+        return {shard: (copy.owner, copy.is_taking_over) for shard, copy in self._standby.shards.items()}
+
     def is_alive(self, broker: str) -> bool:
         """True if a peer is not suspected of being dead."""
-        return self._context.membership.is_alive(broker)
+        return self._context.gossip.is_alive(broker)
 
     def shards(self) -> tuple[list[str], list[str]]:
         """Return the shards that it owns, and those of which it keeps copies."""
@@ -306,8 +323,8 @@ class Broker:
         """Assert invariants across the parts."""
         context = self._context
         context.links.check()
-        self._eligibility.check()
-        context.membership.check()
+        self._cluster_lifecycle.check()
+        context.gossip.check()
         self._replication.check()
         for part in (self._placement.demand_publisher, self._placement.keys, self._placement.sizing):
             part.check()
@@ -330,8 +347,8 @@ class Broker:
             post_due=context.links.due,
             serial=self._admission.serial,
             beat_at=self._beat_at,
-            beat=context.membership.beat,
-            known_members=context.membership.known,
+            beat=context.gossip.beat,
+            known_members=context.gossip.known,
             jobs=context.jobs,  # type: ignore[arg-type]  # a job id is a number
             lines=context.queue.lines,
             free_lines=context.queue.free,
@@ -365,8 +382,8 @@ class Broker:
         context, placement, lifecycle = self._context, self._placement, self._lifecycle
         self.epoch, self._admission.serial, self._beat_at = saved.epoch, saved.serial, saved.beat_at
         context.seed, context.steps = saved.seed, saved.steps
-        context.membership.restore(saved.epoch, saved.beat, saved.known_members)
-        self._eligibility.review()
+        context.gossip.restore(saved.epoch, saved.beat, saved.known_members)
+        self._cluster_lifecycle.review()
         context.jobs = saved.jobs  # type: ignore[assignment]
         context.queue.restore(saved.lines, saved.free_lines, context.jobs)
         for view, view_state in zip(context.views, saved.views, strict=False):  # clusters may have joined

@@ -108,7 +108,7 @@ class ClusterView:
         self.index = index
         self.broker = broker
         self.is_open = True
-        """True if it may be used: not retired, and known to every broker (``broker.cluster_eligibility``)."""
+        """True if it may be used: not retired, and known to every broker (``broker.cluster_lifecycle``)."""
         self.state = ViewState(free=[], rounds={}, least_round={}, claims={}, exhausted={})
         self.dimensions: Dimensions = ()
         self.usable = _EMPTY_COLUMNS

@@ -4,13 +4,13 @@ step."""
 from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.end_acks import EndAcks
 from hanse.core.broker.failover.owned_shards import OwnedShards
+from hanse.core.broker.gossip import BrokerGossip
 from hanse.core.broker.job_history import JobHistory
 from hanse.core.broker.job_table import JobRecord
-from hanse.core.broker.membership import Membership
 from hanse.core.broker.queue import BrokerQueue
 from hanse.core.config import BrokerConfig
 from hanse.core.messaging.link import LinkSet
-from hanse.model.decision import ConsideredCluster, Decision, DecisionKind
+from hanse.model.decision_record import ConsideredCluster, DecisionKind, DecisionRecord
 from hanse.model.effects import Effect, RecordDecision
 from hanse.model.ids import JobId
 from hanse.policy.interface import ClusterRanker, Placer, QueueOrder, Sizer
@@ -28,7 +28,7 @@ class BrokerContext:
         self.owned_shards = OwnedShards(config.name)
         self.links = LinkSet(config.name, config.timings, config.retired, self.owned_shards.on_firm_ack)
         self.end_acks = EndAcks(self.links, config.timings.settle_linger)
-        self.membership = Membership(config)
+        self.gossip = BrokerGossip(config)
         self.jobs: dict[JobId, JobRecord] = {}
         self.queue = BrokerQueue()
         self.views = [ClusterView(name, index, config.name) for index, name in enumerate(config.clusters)]
@@ -49,7 +49,7 @@ class BrokerContext:
     def is_reachable(self, peer: str) -> bool:
         """True if a peer is alive, as far as is known, and acknowledges messages. Gossip may arrive over
         other members while copies of jobs do not."""
-        return self.membership.is_alive(peer) and not self.links.link(peer).is_unresponsive(
+        return self.gossip.is_alive(peer) and not self.links.link(peer).is_unresponsive(
             self.now, self._unresponsive_after
         )
 
@@ -71,7 +71,7 @@ class BrokerContext:
                 for name, got in considered or ()
             ]
         )
-        decision = Decision(
+        decision = DecisionRecord(
             self.now, self.config.name, record.id, group, kind, tasks, reason, considered_clusters
         )
         self.effects.append(RecordDecision(decision))

@@ -53,7 +53,7 @@ class DemandPublisher:
         self, batches: dict[int, list[TaskBatch]], releases: dict[int, list[int]], changed: bool, force: bool
     ) -> None:
         """Send claims and releases by cluster, and the demand to the other clusters if it has ``changed``."""
-        waiting = self.waiting()
+        waiting = self.waiting_lines()
         for view in self.context.views:
             index = view.index
             if index in batches or index in releases:
@@ -71,7 +71,7 @@ class DemandPublisher:
 
     def repeat_stale(self) -> None:
         """Repeat the demand, with every heartbeat, where the warden's copy is out of date."""
-        waiting = self.waiting()
+        waiting = self.waiting_lines()
         if not waiting:
             self.best.clear()
         for view in self.context.views:
@@ -111,7 +111,7 @@ class DemandPublisher:
                 improved = improved or previous is None or (key < previous[0] and job != previous[1])
         return improved
 
-    def waiting(self) -> WaitingLines:
+    def waiting_lines(self) -> WaitingLines:
         """Return the waiting lines. Most of them are the same for all wardens."""
         lines = self.context.queue
         heads = lines.heads(self.context.jobs)

@@ -3,11 +3,11 @@
 A grant without a task is given back, unless claims to the same cluster are unanswered.
 """
 
+from hanse.core.broker.attempt_withdrawal import AttemptWithdrawal
 from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.placement import BrokerPlacement, take_last
-from hanse.core.broker.withdrawal import AttemptWithdrawal
-from hanse.model.decision import DecisionKind
+from hanse.model.decision_record import DecisionKind
 from hanse.model.messages import Offer
 
 TimedOffer = tuple[int, Offer, int]

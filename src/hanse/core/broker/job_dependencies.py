@@ -65,7 +65,7 @@ class JobDependencies:
 
     def handlers(self) -> dict[type, Callable[[str, Any], None]]:
         """Return the handlers by message type."""
-        return {WatchJobs: self.on_watch_jobs, JobEnded: self.on_job_ended}
+        return {WatchJobs: self.on_watch_jobs}
 
     def add(self, record: JobRecord) -> None:
         """Note the jobs for which a new job waits."""
@@ -92,7 +92,7 @@ class JobDependencies:
         """Ask every peer about a foreign job, in a new round: only replies to this round count."""
         self.round += 1
         self.unknown_jobs[job] = JobQuery(self.round, [])
-        for peer in self.context.membership.peers:
+        for peer in self.context.gossip.peers:
             if (
                 len(self.context.links.link(peer).unacked) < RESEND_MAX
             ):  # else it is unreachable: asked again later
@@ -146,7 +146,7 @@ class JobDependencies:
             self._give_up_unknown(message.job)
 
     def _give_up_unknown(self, job: JobId) -> None:
-        if len(self.unknown_jobs[job].unknown_at) == len(self.context.membership.peers):
+        if len(self.unknown_jobs[job].unknown_at) == len(self.context.gossip.peers):
             del self.unknown_jobs[job]
             self.context.mark("broker.dependency_unknown")
             self._tell_dependents(job, False)

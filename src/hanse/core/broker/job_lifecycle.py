@@ -4,6 +4,7 @@ Every path to a terminal state goes through ``_settle`` or ``_settle_run``, once
 attempt: an end of another than the task's current attempt changes nothing.
 """
 
+from hanse.core.broker.attempt_withdrawal import AttemptWithdrawal, adjust_standing
 from hanse.core.broker.cluster_view import STANDING_FULL
 from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.failover.end_log import EndLog
@@ -26,11 +27,10 @@ from hanse.core.broker.job_table import (
     first_task,
     is_unqueued,
 )
-from hanse.core.broker.large_cancellation import LargeCancellations, find_stretches, find_tasks
+from hanse.core.broker.large_jobs import LargeJobs, find_stretches, find_tasks
 from hanse.core.broker.loss_policy import LOST, TAKEN_BACK, is_ending, must_not_repeat
 from hanse.core.broker.placement import BrokerPlacement
-from hanse.core.broker.withdrawal import AttemptWithdrawal, adjust_standing
-from hanse.model.decision import DecisionKind
+from hanse.model.decision_record import DecisionKind
 from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, index_of, job_of, task_id
 from hanse.model.messages import AttemptEnd, Outcome, RefusalReason
 
@@ -47,7 +47,7 @@ class JobLifecycle:
         self._end_log = end_log
         self._follows_progress = placement.keys.follows_progress
         self._history = context.history
-        self.large_cancellations = LargeCancellations(
+        self.large_cancellations = LargeJobs(
             context.jobs, end_log, self._settle_run, self._release, context.config.slice_tasks
         )
         self.withdrawal = AttemptWithdrawal(context)

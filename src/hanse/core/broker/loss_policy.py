@@ -38,13 +38,16 @@ def find_unaccounted(context: BrokerContext, record: JobRecord) -> tuple[str, li
     """Return the tasks of a taken job that may have started in a cluster that cannot be asked, and that
     cluster.
 
-    Every present warden has reported what it has of the job. A retired cluster has not: it may have been
-    retired because it vanished, with all that it knew. A job that was accepted after the cluster had been
-    silent for that long cannot have run there.
+    Every present warden has reported what it has of the job. A retired cluster has not. If it was drained
+    when it left, there was nothing to report: all its attempts had ended, and a warden forgets an end only
+    when the standby knows it, if the task was over. Otherwise it may have vanished with all it knew. A job
+    that was accepted after it had been silent for that long cannot have run there.
     """
     if not must_not_repeat(record):
         return "", []
     for name in context.config.retired:
+        if name in context.config.drained:
+            continue
         view = context.view_by_name.get(name)
         if view is None or not shape_of(record.spec, 0, 0).allows_cluster(name):
             continue

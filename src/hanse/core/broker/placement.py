@@ -12,10 +12,10 @@ from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.demand_publisher import DemandPublisher
 from hanse.core.broker.elastic.sizing import ElasticSizing
-from hanse.core.broker.job_keys import JobKeys
 from hanse.core.broker.job_table import CLAIMED, PLACED, JobRecord, mark_waiting, shape_of, template_of
 from hanse.core.broker.queue import QueueLine
-from hanse.model.decision import DecisionKind
+from hanse.core.broker.queue_keys import QueueKeys
+from hanse.model.decision_record import DecisionKind
 from hanse.model.duration_stats import DurationStatsUpdate
 from hanse.model.events import AdviceReceived
 from hanse.model.ids import JobId
@@ -61,7 +61,7 @@ class BrokerPlacement:
         self.releases: dict[int, list[int]] = {}
         """Grants of each cluster that this step gives back."""
         self.touched_lines: dict[int, None] = {}
-        self.keys = JobKeys(context, self.touched_lines)
+        self.keys = QueueKeys(context, self.touched_lines)
 
     # --- the queue -----------------------------------------------------------------------------------------
 

@@ -4,17 +4,17 @@ from typing import Final
 
 import msgspec
 
+from hanse.core.broker.attempt_withdrawal import ExpectedStart
 from hanse.core.broker.cluster_view import ViewState
 from hanse.core.broker.demand_publisher import PublishedDemand
 from hanse.core.broker.elastic.sizing import SizingState
 from hanse.core.broker.end_acks import EndAcksState
 from hanse.core.broker.failover.owned_shards import OwnedShardsState
 from hanse.core.broker.failover.standby import StandbyShard
+from hanse.core.broker.gossip import KnownMember
 from hanse.core.broker.job_dependencies import EndedJob, JobQuery
 from hanse.core.broker.job_table import JobRecord
-from hanse.core.broker.membership import KnownMember
 from hanse.core.broker.queue import QueueLine
-from hanse.core.broker.withdrawal import ExpectedStart
 from hanse.core.messaging.link import NEVER, Link
 from hanse.model.ids import JobId
 from hanse.model.messages import Offer, QueueKey

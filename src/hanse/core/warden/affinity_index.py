@@ -3,7 +3,7 @@
 from typing import TypeVar
 
 from hanse.core.search_cache import NO_CHECKPOINT
-from hanse.core.warden.records import AttemptRecord, CompiledShape
+from hanse.core.warden.ledger_records import AttemptRecord, CompiledShape
 from hanse.model.job import Proximity
 from hanse.model.messages import Shape
 from hanse.model.resources import Vector

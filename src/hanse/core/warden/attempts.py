@@ -12,8 +12,8 @@ import msgspec
 from hanse.core.messaging.link import NEVER, LinkSet
 from hanse.core.warden.grants import Grants
 from hanse.core.warden.ledger import Ledger
+from hanse.core.warden.ledger_records import ORDERED, RUNNING, STOPPING, AttemptRecord
 from hanse.core.warden.ownership import Ownership
-from hanse.core.warden.records import ORDERED, RUNNING, STOPPING, AttemptRecord
 from hanse.core.warden.runner_sessions import RunnerRecord, RunnerSessions
 from hanse.core.warden.unacked_ends import UnackedEnds
 from hanse.model.effects import Effect

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 from hanse.core.warden.grants import Grants
 from hanse.core.warden.ledger import Ledger
+from hanse.core.warden.ledger_records import ORDERED, AttemptRecord, CompiledShape, Lease
 from hanse.core.warden.ownership import Ownership
-from hanse.core.warden.records import ORDERED, AttemptRecord, CompiledShape, Lease
 from hanse.core.warden.runner_sessions import RunnerSessions
 from hanse.model.ids import INDEX_BITS, TaskId, task_id
 from hanse.model.messages import Claim, RefusalReason, RefusedTask, Shape, StartTask, TaskBatch, TaskTemplate

@@ -16,7 +16,7 @@ import msgspec
 from hanse.core.config import WardenConfig
 from hanse.core.warden.demand_table import DemandEntry, DemandTable
 from hanse.core.warden.ledger import Ledger
-from hanse.core.warden.records import RUNNING, AttemptRecord, CompiledShape
+from hanse.core.warden.ledger_records import RUNNING, AttemptRecord, CompiledShape
 from hanse.core.warden.step_random import StepRandom
 from hanse.core.warden.unacked_ends import UnackedEnds
 from hanse.model.messages import Offer, QueueKey

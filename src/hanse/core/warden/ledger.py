@@ -10,7 +10,7 @@ from typing import Final
 from hanse.core.config import NodeConfig
 from hanse.core.search_cache import CapacityGains, attribute_index_of, find_large_enough
 from hanse.core.warden.affinity_index import AffinityIndex
-from hanse.core.warden.records import AttemptRecord, CompiledShape, Lease
+from hanse.core.warden.ledger_records import AttemptRecord, CompiledShape, Lease
 from hanse.model.ids import ClusterId, TaskId
 from hanse.model.messages import Delta, Shape
 from hanse.model.resources import Resources, Vector, dimensions_of

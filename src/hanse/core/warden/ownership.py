@@ -66,6 +66,7 @@ class Ownership:
 
     def __init__(self, config: WardenConfig, mark: Callable[[str], None]) -> None:
         self.lease = config.timings.cluster_lease
+        self._retired = config.retired
         self.shards: dict[ShardId, ShardOwnership] = {}
         self.closed_generations: dict[str, list[tuple[int, int]]] = {}
         """Broker -> generations of its closed shards: first and last of each range, in order."""
@@ -192,11 +193,26 @@ class Ownership:
             is_accepted = record.former_owner in ("", broker) or takeover_count(
                 message.term
             ) > takeover_count(record.term)
+        is_abandoned = self._is_abandoned(record, broker)
+        if is_abandoned and takeover_count(message.term) > takeover_count(record.term):
+            self._mark("warden.abandoned_takeover")  # every warden has said that it is abandoned
+            is_accepted = True
         if is_accepted and message.term >= record.term:
             record.owner = record.former_owner = broker
             record.term, record.standby = message.term, message.standby
             self._forget_rounds()
-        return OwnershipReply(message.shard, record.term, record.owner, is_accepted)
+        return OwnershipReply(
+            message.shard,
+            record.term,
+            record.owner,
+            is_accepted,
+            is_abandoned=is_abandoned and not is_accepted,
+        )
+
+    def _is_abandoned(self, record: ShardOwnership, broker: str) -> bool:
+        """True if a retired broker has the shard of this former owner only because its takeover was agreed
+        to. It never registered here, so it never acted here; and it is not listened to any more."""
+        return record.former_owner == broker != record.owner and record.owner in self._retired
 
     def _create_shard(self, shard: ShardId, record: ShardOwnership) -> ShardOwnership:
         self.shards[shard] = record
@@ -225,7 +241,7 @@ class Ownership:
         if record.owner != broker:
             record.former_owner, record.owner = record.owner, broker
             self._forget_rounds()
-        record.term = message.term
+        record.term, record.standby = message.term, broker  # it may have to ask again, after an abort
         return OwnershipReply(message.shard, record.term, broker, True, message.takeover_id)
 
     def on_abort_takeover(self, broker: str, message: AbortTakeover) -> OwnershipReply:

@@ -10,8 +10,8 @@ from hanse.core.warden.demand_table import DemandEntry
 from hanse.core.warden.drains import Drains
 from hanse.core.warden.grants import Grants, Hold
 from hanse.core.warden.ledger import Ledger
+from hanse.core.warden.ledger_records import AttemptRecord, Lease
 from hanse.core.warden.ownership import Ownership, ShardOwnership
-from hanse.core.warden.records import AttemptRecord, Lease
 from hanse.core.warden.runner_sessions import RunnerRecord, RunnerSessions
 from hanse.core.warden.state_publisher import StatePublisher
 from hanse.core.warden.step_random import StepRandom

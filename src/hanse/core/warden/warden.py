@@ -359,7 +359,7 @@ class Warden:
         return self._ledger.in_use()
 
     @property
-    def attempts(self) -> int:
+    def attempt_count(self) -> int:
         """Number of attempts that are ordered or run."""
         return len(self._ledger.attempts)
 

@@ -53,7 +53,7 @@ def train_edge(checkpoint: Path | None, out: Path, **options: Any) -> None:
 
     if checkpoint is not None and checkpoint.exists():
         trainer = train.Trainer.load(checkpoint)
-        click.echo(f"resumed at iteration {trainer.iteration} of {trainer.config.last}", err=True)
+        click.echo(f"resumed at iteration {trainer.iteration} of {trainer.config.end_iteration}", err=True)
     else:
         shape = net.NetConfig(
             encoder="none" if options["vanilla"] else options["encoder"],
@@ -83,7 +83,7 @@ def train_edge(checkpoint: Path | None, out: Path, **options: Any) -> None:
         trainer = train.Trainer(config)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        line = bar.add_task("warm start", total=trainer.config.last, completed=trainer.iteration)
+        line = bar.add_task("warm start", total=trainer.config.end_iteration, completed=trainer.iteration)
 
         def report(at: train.TrainingProgress) -> None:
             text = f"{at.completion:.3f} steps, {at.against_rule:.4f} of the rule, best {at.best:.4f}"

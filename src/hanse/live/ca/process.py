@@ -31,7 +31,7 @@ import msgspec
 from hanse.league.file import load
 from hanse.security.auth_refusal import AuthRefusal, AuthRefusalReason
 from hanse.security.certificate_authority import HOSTS_MAX, Authority, AuthorityError, hosts_problem
-from hanse.security.certificate_fields import read_certificate
+from hanse.security.certificate_parser import read_certificate
 from hanse.security.credentials import Credentials
 from hanse.security.enrollment import accept, certificate_request, enrol, new_key, renew
 from hanse.security.home import Home
@@ -63,10 +63,10 @@ def _enrol(home: Home, arguments: dict[str, Any]) -> dict[str, str] | AuthRefusa
     authority = Authority.open(home.authority)
     book = JoinTokenStore(home.authority, authority.fingerprint)
 
-    def until(role: Role, name: str) -> int:
+    def person_revoked_until(role: Role, name: str) -> int:
         return _revoked_until(home, role, name)
 
-    certificate = enrol(authority, book, arguments["csr"], arguments["token"], until=until)
+    certificate = enrol(authority, book, arguments["csr"], arguments["token"], until=person_revoked_until)
     identity = None if isinstance(certificate, AuthRefusal) else read_certificate(certificate).identity
     if identity is not None and identity.role.is_member:  # now that its identity is known
         certificate = renew(authority, identity, arguments["csr"], _hosts(home, identity))
@@ -117,7 +117,7 @@ def renew_own(home: Home, arguments: dict[str, Any]) -> dict[str, str]:
     try:
         authority = Authority.open(home.authority)
         certificate = _issue_next(
-            home, authority, identity, certificate_request(key), None if reissue else present.issued
+            home, authority, identity, certificate_request(key), None if reissue else present.issued_at
         )
     except AuthorityError as error:
         if reissue:

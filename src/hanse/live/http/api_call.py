@@ -1,4 +1,4 @@
-"""An admitted request, as handlers get it."""
+"""Call of an HTTP operation: an admitted request, as its handler gets it."""
 
 from collections.abc import Awaitable, Callable
 

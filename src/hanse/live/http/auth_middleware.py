@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hanse.live.http.api_call import ApiCall, Handler
 from hanse.live.http.concurrency_limiter import ConcurrencyLimiter, QueueTimeoutError
 from hanse.live.http.operation_record import JSON, Operation
-from hanse.live.http.operations import METRICS
+from hanse.live.http.operation_table import METRICS
 from hanse.live.http.rate_limiter import ANONYMOUS_BURST, ANONYMOUS_RATE, BURST, RATE, RateLimiter
 from hanse.live.http.request_parameters import parse_parameters
 from hanse.live.http.responses import RefusedError, internal_error, retry_later
@@ -200,7 +200,7 @@ class AuthMiddleware:
         peer: Identity | None = request.scope["state"].get("peer")
         if peer is None or peer.league != self._league:
             self._charge(self.anonymous_limiter, address, 1)
-            raise _unauthenticated(
+            raise _unauthenticated_error(
                 "no_certificate",
                 "this server needs a certificate of the league or an access token",
                 "join with 'hanse join', use the context that 'hanse up' made, or 'hanse access create'",
@@ -224,7 +224,7 @@ class AuthMiddleware:
         scheme, _, token = header.partition(" ")
         if scheme.lower() != SCHEME:
             self._charge(self.anonymous_limiter, address, 1)
-            raise _unauthenticated(
+            raise _unauthenticated_error(
                 "bad_token", "the Authorization header must be 'Bearer' and an access token", ""
             )
         try:
@@ -233,7 +233,7 @@ class AuthMiddleware:
             raise _revocations_unreadable("access token", error) from None
         if isinstance(verified, AuthRefusal):
             self._charge(self.anonymous_limiter, address, 1)
-            raise _unauthenticated(
+            raise _unauthenticated_error(
                 f"token_{verified.reason}", verified.detail, "make one with 'hanse access create'"
             )
         return verified
@@ -297,7 +297,7 @@ async def not_found(request: Request, _: Exception) -> Response:
     ).to_response()
 
 
-def _unauthenticated(code: str, message: str, hint: str) -> RefusedError:
+def _unauthenticated_error(code: str, message: str, hint: str) -> RefusedError:
     refused = RefusedError(401, code, message, hint)
     refused.headers["WWW-Authenticate"] = 'Bearer realm="hanse"'
     return refused
@@ -305,7 +305,7 @@ def _unauthenticated(code: str, message: str, hint: str) -> RefusedError:
 
 def certificate_revoked_error(peer: Identity) -> RefusedError:
     """Return the refusal for a revoked certificate."""
-    return _unauthenticated(
+    return _unauthenticated_error(
         "certificate_revoked",
         f"the certificate of {peer.role} {peer.name} was revoked",
         "join again with a new token ('hanse token create', 'hanse join'); in the home of a broker, "

@@ -27,7 +27,7 @@ from hanse.api.redaction import redact
 from hanse.api.rows import JobDetail
 from hanse.core.broker.broker import Broker
 from hanse.live.disk_space import DiskSpaceCheck
-from hanse.live.http import operations as op
+from hanse.live.http import operation_table as op
 from hanse.live.http.api_call import ApiCall, Handler
 from hanse.live.http.application import ApiApplication, DaemonContext, OpenApiDocument
 from hanse.live.http.cluster_status_stream import ClusterStatusTracker
@@ -54,7 +54,7 @@ from hanse.live.http.responses import (
 )
 from hanse.live.http.revocation_sync import RevocationSync
 from hanse.live.http.submission import DISK_FULL_RETRY_SECONDS, SUBMIT_SECONDS_MAX, SubmissionHandler, flaws
-from hanse.live.membership.membership import LeagueFileSync
+from hanse.live.membership.league_file_sync import LeagueFileSync
 from hanse.live.pending_requests import PendingRequests, RequestBatch
 from hanse.live.readmodel.explanation import explain
 from hanse.live.readmodel.feeder import ReadModelFeeder
@@ -111,7 +111,7 @@ class BrokerApi:
         return ApiApplication(self.auth, routes)
 
     def handlers(self) -> dict[Operation, Handler]:
-        """Return the handler of each operation. To add one: a line in ``operations`` and one here."""
+        """Return the handler of each operation. To add one: a line in ``operation_table`` and one here."""
         return {
             op.HEALTH: self._health,
             op.READY: self._ready,
@@ -164,7 +164,7 @@ class BrokerApi:
             for entry in self._daemon.league.serving_clusters
             if self._machine.view_state_of(entry.name).snapshot is None
         ]
-        ready = not unseen and not self._shell.busy
+        ready = not unseen and not self._shell.is_busy
         response = json_answer(Readiness(ready, tuple(unseen)), 200 if ready else 503)
         if not ready:
             response.headers["Retry-After"] = "1"

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
-from hanse.api.drains import drain_facts
+from hanse.api.drain_facts import drain_facts
 from hanse.api.records import (
     ClusterDetail,
     DrainAnswer,
@@ -23,7 +23,7 @@ from hanse.api.records import (
 from hanse.core.warden.warden import Warden
 from hanse.league.config import ClusterEntry
 from hanse.live.backends.interface import Backend, OutputDroppedError, Stream
-from hanse.live.http import operations as op
+from hanse.live.http import operation_table as op
 from hanse.live.http.api_call import ApiCall, Handler
 from hanse.live.http.application import ApiApplication, DaemonContext, OpenApiDocument
 from hanse.live.http.league_file_api import LeagueFileApi
@@ -31,7 +31,7 @@ from hanse.live.http.league_status import named_amounts
 from hanse.live.http.operation_record import OCTETS, Operation
 from hanse.live.http.responses import RUNNER_HEADER, RedirectError, RefusedError, json_answer, read_body
 from hanse.live.http.revocation_sync import RevocationSync
-from hanse.live.membership.membership import LeagueFileSync
+from hanse.live.membership.league_file_sync import LeagueFileSync
 from hanse.live.shell import JournalledShell
 from hanse.model.drains import reason_problem
 from hanse.model.events import DrainRequested
@@ -62,7 +62,7 @@ class RunnerApi:
         return ApiApplication(self.auth, routes)
 
     def handlers(self) -> dict[Operation, Handler]:
-        """Return the handler of each operation. To add one: a line in ``operations`` and one here."""
+        """Return the handler of each operation. To add one: a line in ``operation_table`` and one here."""
         return {
             op.HEALTH: self._health,
             op.READY: self._ready,
@@ -177,7 +177,7 @@ class ClusterApi(RunnerApi):
 
     async def _ready(self, _: ApiCall) -> Response:
         """Answer ready unless the disk is behind."""
-        ready = not self._shell.busy
+        ready = not self._shell.is_busy
         response = json_answer(Readiness(ready), 200 if ready else 503)
         if not ready:
             response.headers["Retry-After"] = "1"
@@ -211,7 +211,7 @@ class ClusterApi(RunnerApi):
             ClusterDetail(
                 cluster=self.entry.name,
                 nodes=tuple(nodes),
-                running=self._machine.attempts,
+                running=self._machine.attempt_count,
                 drains=drains if not after else (),
                 backend=self.entry.backend.kind,
                 warnings=tuple(getattr(self.backend, "warnings", ())),

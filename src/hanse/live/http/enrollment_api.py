@@ -24,7 +24,7 @@ from hanse.live.ca import client
 from hanse.live.http.api_call import ApiCall, Handler
 from hanse.live.http.auth_middleware import certificate_revoked_error
 from hanse.live.http.operation_record import Operation
-from hanse.live.http.operations import AUTHORITY, AUTHORITY_KEY, JOIN, RENEW
+from hanse.live.http.operation_table import AUTHORITY, AUTHORITY_KEY, JOIN, RENEW
 from hanse.live.http.responses import RefusedError, json_answer, read_body, retry_later
 from hanse.security.auth_refusal import AuthRefusalReason
 from hanse.security.credentials import Credentials

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from hanse.api.league_records import (
+from hanse.api.league_file_records import (
     ApplyAnswer,
     ApplyRequest,
     BallotAnswer,
@@ -21,19 +21,20 @@ from hanse.api.league_records import (
 )
 from hanse.league.config import LeagueConfig, LeagueError
 from hanse.league.file import league_to_text, parse
-from hanse.live.http import operations as op
+from hanse.live.http import operation_table as op
 from hanse.live.http.api_call import ApiCall, Handler
 from hanse.live.http.operation_record import Operation
 from hanse.live.http.responses import RefusedError, json_answer, read_body, retry_later
 from hanse.live.membership.league_file_diff import (
     change_problem,
     describe_changes,
+    extend_drained,
     extend_joined,
     find_newly_retired,
     is_same,
 )
-from hanse.live.membership.membership import BehindError, LeagueFileSync, NoMajorityError
-from hanse.live.membership.retirement import broker_retirement_problem, cluster_retirement_problem
+from hanse.live.membership.league_file_sync import BehindError, LeagueFileSync, NoMajorityError
+from hanse.live.membership.retirement_check import broker_retirement_problem, cluster_retirement_problem
 
 TELL_SECONDS_MAX: Final = 4.0
 """Seconds that an admin's request waits until the other members have the new file."""
@@ -118,7 +119,7 @@ class LeagueFileApi:
             return ApplyAnswer(old.version + bool(changes), changes)
         try:
             await membership.learn(
-                old.version + 1, await membership.propose(next_version_text(body.text, old, new))
+                old.version + 1, await membership.propose(next_version_text(body.text, old, new, body.force))
             )
         except BehindError:
             await membership.catch_up()
@@ -192,12 +193,14 @@ def _conflict(code: str, message: str) -> RefusedError:
     )  # fmt: skip
 
 
-def next_version_text(text: str, old: LeagueConfig, new: LeagueConfig) -> str:
+def next_version_text(text: str, old: LeagueConfig, new: LeagueConfig, is_forced: bool = False) -> str:
     """Return the file as the next version, with comments and order kept where possible."""
     version = old.version + 1
-    wanted = msgspec.structs.replace(new, version=version, joined=extend_joined(old, new, version))
-    pairs = ", ".join(f"{name}: {since}" for name, since in wanted.joined)
-    lines = {"joined": f"joined: {{{pairs}}}"} if pairs else {}
+    joined, drained = extend_joined(old, new, version), extend_drained(old, new, is_forced)
+    wanted = msgspec.structs.replace(new, version=version, joined=joined, drained=drained)
+    pairs = ", ".join(f"{name}: {since}" for name, since in joined)
+    lines = {"drained": f"drained: [{', '.join(drained)}]"} if drained else {}
+    lines |= {"joined": f"joined: {{{pairs}}}"} if pairs else {}
     candidate = text
     for key, line in {**lines, "version": f"version: {version}"}.items():
         there = re.compile(rf"^{key}:[^\n]*$", re.MULTILINE)

@@ -1,7 +1,7 @@
 """The state of the league as a broker sees it: its members, and each cluster in this broker's view."""
 
 from hanse import __version__
-from hanse.api.drains import DrainFacts, drain_facts
+from hanse.api.drain_facts import DrainFacts, drain_facts
 from hanse.api.records import Amounts, BrokerAnswer, ClusterAnswer, LeagueAnswer, NodeAnswer, NodesAnswer
 from hanse.api.rows import TenantTotals
 from hanse.core.broker.broker import Broker

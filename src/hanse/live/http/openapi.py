@@ -13,7 +13,7 @@ import msgspec
 from hanse import __version__
 from hanse.api.records import ErrorAnswer
 from hanse.live.http.operation_record import JSON, Location, Operation, Parameter, refusals
-from hanse.live.http.operations import EVENT_RECORDS, OPERATIONS_BY_ROLE, READY
+from hanse.live.http.operation_table import EVENT_RECORDS, OPERATIONS_BY_ROLE, READY
 from hanse.model.constraints import Constraint
 
 _REFERENCE: Final = "#/components/schemas/{name}"

@@ -1,4 +1,4 @@
-"""The facts for ``hanse plan``: running tasks, waiting tasks ahead, and past durations of such work."""
+"""Plan of a job: when and where it would start if it were submitted to this broker now."""
 
 import zlib
 from collections.abc import Callable

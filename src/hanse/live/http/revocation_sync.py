@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from hanse.api.records import PeopleAnswer, RevocationList, RevokeAnswer, RevokeRequest
 from hanse.league.config import Address, LeagueConfig
-from hanse.live.http import operations as op
+from hanse.live.http import operation_table as op
 from hanse.live.http.api_call import ApiCall, Handler
 from hanse.live.http.application import DaemonContext
 from hanse.live.http.auth_middleware import AuthMiddleware

@@ -75,7 +75,7 @@ class BufferedTransport:
         self.flush()
         self._transport.close()
 
-    def buffering(self, send: Send) -> Send:
+    def buffered_send(self, send: Send) -> Send:
         """Return a ``send`` that holds a head with a content length, because its body follows at once; the
         body of a stream may follow in an hour."""
 

@@ -42,7 +42,7 @@ _UNSURE: Final = "the job is not yet safe with a second broker; submit it again 
 
 
 class _RawSubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``SubmitRequest`` of ``api.job_forms`` with undecoded jobs: ``parse_job_form`` describes problems
+    """``SubmitRequest`` of ``api.job_schemas`` with undecoded jobs: ``parse_job_form`` describes problems
     better."""
 
     jobs: Annotated[list[Any], Meta(min_length=1, max_length=JOBS_PER_REQUEST_MAX)]
@@ -81,7 +81,7 @@ class SubmissionHandler:
                 "the disk of this broker is nearly full: it takes no new jobs, and continues with the others",
                 DISK_FULL_RETRY_SECONDS,
             )
-        if self._shell.busy or self._feeder.busy or self._requests.full:
+        if self._shell.is_busy or self._feeder.is_busy or self._requests.is_full:
             raise busy_error()
         body = await read_body(call.request, _RawSubmitRequest)
         call.charge(len(body.jobs) / JOBS_PER_TOKEN)

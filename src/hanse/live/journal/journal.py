@@ -16,14 +16,15 @@ from typing import Self
 import msgspec
 
 from hanse.live.journal import layout
+from hanse.live.journal.crash_recovery import recover
+from hanse.live.journal.creation import create_journal, require_journal
 from hanse.live.journal.disk import DISK, NO_SPACE_ERRNOS, Disk, lock, write_file
 from hanse.live.journal.errors import JournalBehind, JournalError, JournalFull, RecordTooLarge
+from hanse.live.journal.files import segment_name, snapshot_name
 from hanse.live.journal.layout import PENDING_BYTES_MAX, PREFIX_BYTES, RECORD_BYTES_MAX, SNAPSHOT_BYTES_MAX
-from hanse.live.journal.recovery import create_journal, recover, require_journal
 from hanse.live.journal.retention import RETAIN_BYTES, RetentionPlan, plan_retention
 from hanse.live.journal.segments import PAGE, SEGMENT_BYTES, NoSpace, Segments, initial_size
 from hanse.live.journal.survey import Survey
-from hanse.live.journal.walk import segment_name, snapshot_name
 
 
 class JournalContents(msgspec.Struct, frozen=True):

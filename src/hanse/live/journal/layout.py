@@ -83,7 +83,7 @@ class Header(msgspec.Struct, frozen=True):
     body_crc: int
 
     @property
-    def bytes(self) -> int:
+    def byte_count(self) -> int:
         """Length on disk."""
         return self.sectors * SECTOR
 
@@ -131,10 +131,10 @@ def encode_block(
     digest.update(body)
     chain = digest.digest()
     head = _HEADER.pack(*fields, chain, zlib.crc32(body), 0)[:-4]
-    return _stamped(b"".join((head, _LENGTH.pack(zlib.crc32(head)), body)), sectors), chain
+    return _stamp_sectors(b"".join((head, _LENGTH.pack(zlib.crc32(head)), body)), sectors), chain
 
 
-def _stamped(logical: bytes, sectors: int) -> bytes:
+def _stamp_sectors(logical: bytes, sectors: int) -> bytes:
     if sectors == 1:
         return logical + STAMP
     grid = np.empty((sectors, SECTOR), dtype=np.uint8)
@@ -164,7 +164,7 @@ def decode_header(sector: bytes) -> Header | None:
 
 def decode_body(block: bytes, head: Header) -> bytes | None:
     """Decode the payload of a block with an intact header; None if the block is damaged."""
-    if len(block) != head.bytes:
+    if len(block) != head.byte_count:
         return None
     if head.sectors == 1:
         logical = block[:SECTOR_PAYLOAD_BYTES] if block[SECTOR_PAYLOAD_BYTES:] == STAMP else b""

@@ -11,11 +11,12 @@ from pathlib import Path
 import msgspec
 
 from hanse.live.journal import layout
+from hanse.live.journal.creation import require_journal
 from hanse.live.journal.disk import is_in_use
 from hanse.live.journal.errors import CorruptJournal, JournalError, NotRetained
-from hanse.live.journal.recovery import require_journal
+from hanse.live.journal.files import IDENTITY_NAME, list_files, segment_name
 from hanse.live.journal.salvage import read_identity
-from hanse.live.journal.walk import IDENTITY_NAME, ChainTip, RetryingWalk, WalkEnd, list_files, segment_name
+from hanse.live.journal.segment_walk import ChainTip, RetryingWalk, WalkEnd
 
 READ_TRIES_MAX = 3
 """Number of tries of a reader while the files change."""

@@ -14,14 +14,14 @@ from pathlib import Path
 import msgspec
 
 from hanse.live.journal import layout
+from hanse.live.journal.creation import require_journal
 from hanse.live.journal.disk import DISK, Disk, is_in_use, lock, write_file
 from hanse.live.journal.errors import CorruptJournal
+from hanse.live.journal.files import IDENTITY_NAME, REPAIRING_NAME, list_files, segment_name, snapshot_name
 from hanse.live.journal.layout import Floor, JournalIdentity
-from hanse.live.journal.recovery import require_journal
 from hanse.live.journal.salvage import Salvage, SegmentPiece, read_identity, salvage
 from hanse.live.journal.segments import SEGMENT_BYTES, initial_size
 from hanse.live.journal.survey import Survey
-from hanse.live.journal.walk import IDENTITY_NAME, REPAIRING_NAME, list_files, segment_name, snapshot_name
 
 VERIFY_TRIES_MAX = 10
 """Number of tries of a check while a live journal drops files."""

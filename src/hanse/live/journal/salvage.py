@@ -9,18 +9,9 @@ from pathlib import Path
 import msgspec
 
 from hanse.live.journal import layout
+from hanse.live.journal.files import IDENTITY_NAME, JournalFiles, list_files, segment_name
 from hanse.live.journal.layout import BlockKind, Header, JournalIdentity, SnapshotHead
-from hanse.live.journal.walk import (
-    IDENTITY_NAME,
-    Block,
-    ChainTip,
-    JournalFiles,
-    Walk,
-    WalkEnd,
-    list_files,
-    next_header,
-    segment_name,
-)
+from hanse.live.journal.segment_walk import Block, ChainTip, Walk, WalkEnd, next_header
 
 
 class SegmentPiece(msgspec.Struct, frozen=True):
@@ -156,9 +147,9 @@ class _Search:
                 last = block
                 room = room if block.head.kind is BlockKind.SEALED else max(room, block.head.allocated)
             if last is None:
-                at = begin + head.bytes
+                at = begin + head.byte_count
             else:
-                at = last.offset + last.head.bytes
+                at = last.offset + last.head.byte_count
                 self.known = max(self.known, last.head.first + last.head.count - 1)
                 self.pieces.append(_piece(path, begin, head, walk, last, room))
         self._judge_end(data, at, walk)
@@ -181,7 +172,7 @@ def _piece(path: Path, begin: int, head: Header, walk: Walk, last: Block, room: 
     return SegmentPiece(
         path,
         begin,
-        last.offset + last.head.bytes,
+        last.offset + last.head.byte_count,
         head.first,
         last.head.first + last.head.count,
         head.previous,

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from hanse.live.journal import layout
 from hanse.live.journal.disk import NO_SPACE_ERRNOS, Disk
+from hanse.live.journal.files import segment_name
 from hanse.live.journal.layout import SECTOR, BlockKind
 from hanse.live.journal.reserve import RESERVE_BYTES, Reserve
 from hanse.live.journal.survey import Segment, Survey
-from hanse.live.journal.walk import segment_name
 
 SEGMENT_BYTES = 16 << 20
 """Size at which a segment is full. A larger block gets a larger segment."""

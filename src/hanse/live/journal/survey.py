@@ -8,20 +8,17 @@ import msgspec
 from hanse.live.journal import layout
 from hanse.live.journal.disk import is_in_use
 from hanse.live.journal.errors import CorruptJournal, repair_command
-from hanse.live.journal.layout import Floor, JournalIdentity
-from hanse.live.journal.salvage import read_identity, salvage
-from hanse.live.journal.walk import (
+from hanse.live.journal.files import (
     IDENTITY_NAME,
     REPAIRING_NAME,
-    ChainTip,
     JournalFiles,
-    RetryingWalk,
-    Walk,
-    WalkEnd,
     list_files,
     segment_name,
     snapshot_name,
 )
+from hanse.live.journal.layout import Floor, JournalIdentity
+from hanse.live.journal.salvage import read_identity, salvage
+from hanse.live.journal.segment_walk import ChainTip, RetryingWalk, Walk, WalkEnd
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -169,7 +166,7 @@ class Survey:
             self.blocks += 1
             head = block.head
             closed = head.kind is layout.BlockKind.CLOSED
-            self.last_block = LastBlock(path, block.offset, head.bytes, closed)
+            self.last_block = LastBlock(path, block.offset, head.byte_count, closed)
             if head.count:
                 self.mark = (head.first + head.count - 1, head.chain)
                 if self.mark[0] == self.chain_at:

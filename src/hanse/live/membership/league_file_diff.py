@@ -66,8 +66,9 @@ def describe_changes(old: LeagueConfig, new: LeagueConfig) -> list[str]:
 
 
 def is_same(old: LeagueConfig, new: LeagueConfig) -> bool:
-    """True if a file asks for the league as it is. Its version and ``joined`` are not compared."""
-    return msgspec.structs.replace(new, version=old.version, joined=old.joined) == old
+    """True if a file asks for the league as it is. What ``apply`` keeps is not compared: its version,
+    ``joined`` and ``drained``."""
+    return msgspec.structs.replace(new, version=old.version, joined=old.joined, drained=old.drained) == old
 
 
 def extend_joined(old: LeagueConfig, new: LeagueConfig, version: int) -> tuple[tuple[str, int], ...]:
@@ -75,6 +76,15 @@ def extend_joined(old: LeagueConfig, new: LeagueConfig, version: int) -> tuple[t
     present = _names(old.brokers) + _names(old.clusters)
     added = [name for name in _names(new.brokers) + _names(new.clusters) if name not in present]
     return (*old.joined, *((name, version) for name in added))
+
+
+def extend_drained(old: LeagueConfig, new: LeagueConfig, is_forced: bool) -> tuple[str, ...]:
+    """Return ``drained`` with the clusters that retire by the new file, unless nobody checked whether they
+    are drained."""
+    if is_forced:
+        return old.drained
+    clusters = _names(new.clusters)
+    return (*old.drained, *(name for name in find_newly_retired(old, new) if name in clusters))
 
 
 def find_newly_retired(old: LeagueConfig, new: LeagueConfig) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from hanse.api.league_records import NO_BALLOT, Ballot, Vote, VoteReply, VoteRequest
+from hanse.api.league_file_records import NO_BALLOT, Ballot, Vote, VoteReply, VoteRequest
 
 
 class Acceptor:

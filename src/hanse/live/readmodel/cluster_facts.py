@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from hanse.api.drains import DrainFacts
+from hanse.api.drain_facts import DrainFacts
 from hanse.core.broker.job_table import shape_of
 from hanse.model.constraint_syntax import format_constraint as where_text
 from hanse.model.constraints import Attributes, Constraint, Value, attributes_of, is_satisfied

@@ -20,7 +20,7 @@ from hanse.live.readmodel.cluster_facts import (
     join_words,
 )
 from hanse.live.readmodel.task_phrases import agree_in_number, tasks_text, waiting_clause, with_total
-from hanse.model.decision import DecisionKind
+from hanse.model.decision_record import DecisionKind
 from hanse.model.ids import SECOND
 from hanse.model.job import OnLoss, UnreachablePolicy
 

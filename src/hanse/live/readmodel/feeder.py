@@ -17,8 +17,8 @@ from hanse.live.readmodel.read_model import ReadModel
 from hanse.live.shell import FailureHandler
 from hanse.model.effects import Effect, JobAccepted, JobSettled, RecordDecision, RequestRejected
 from hanse.model.events import Event
-from hanse.model.history import HISTORY_EFFECTS, JobsTransferred
 from hanse.model.ids import SECOND, JobId
+from hanse.model.job_history import HISTORY_EFFECTS, JobsTransferred
 from hanse.security.wall_time import wall_now
 
 LINGER_SECONDS: Final = 0.01
@@ -114,7 +114,7 @@ class ReadModelFeeder:
         linger = LINGER_SECONDS if self.watcher_count else IDLE_LINGER_SECONDS
         self._timer = self._loop.call_later(linger, self._write)
 
-    def promise(self, position: int) -> None:
+    def require_position(self, position: int) -> None:
         """Make queries include the event at ``position``: its result was answered before it was durable."""
         self._promised_position = position
 
@@ -173,7 +173,7 @@ class ReadModelFeeder:
             self.applied = batch[-1][0]
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """True if the backlog is too long."""
         return len(self._backlog) >= BACKLOG_MAX
 

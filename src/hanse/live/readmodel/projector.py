@@ -1,8 +1,8 @@
 """Projector: folds a broker's history into the visible state of its jobs.
 
-The broker states each fact when it becomes true (``model.history``), and decides nothing here: the projector
-knows no messages, retries, dependencies or takeovers. ``task_projection`` applies the facts about attempts,
-``copy_projection`` those about copies of peers' jobs.
+The broker states each fact when it becomes true (``model.job_history``), and decides nothing here: the
+projector knows no messages, retries, dependencies or takeovers. ``task_projection`` applies the facts about
+attempts, ``replica_projection`` those about copies of peers' jobs.
 
 A task is shown in its terminal state when the broker knows the end, a job when the broker publishes it: only
 this is a promise.
@@ -14,15 +14,15 @@ from typing import Any, Final
 import msgspec
 
 from hanse.live.readmodel.clock_mapping import ClockMapping
-from hanse.live.readmodel.copy_projection import CopyProjection
 from hanse.live.readmodel.live_job import STATE_OF_OUTCOME, LiveJob, new_live_job
 from hanse.live.readmodel.projector_state import ProjectorState
+from hanse.live.readmodel.replica_projection import ReplicaProjection
 from hanse.live.readmodel.task_projection import TaskProjection
 from hanse.live.readmodel.write_batch import WriteBatch
 from hanse.model.effects import Effect, JobSettled, RecordDecision
 from hanse.model.events import Booted, Event
-from hanse.model.history import GroupUnblocked, JobAdded, JobCancelled, JobDropped, JobsTransferred
 from hanse.model.ids import JobId
+from hanse.model.job_history import GroupUnblocked, JobAdded, JobCancelled, JobDropped, JobsTransferred
 
 SERIAL_BITS: Final = 20
 """Serials are ``position << 20`` plus a count within the event."""
@@ -46,7 +46,7 @@ class Projector:
         self._touched: dict[JobId, LiveJob] = {}
         self._cluster_numbers = {name: number for number, name in enumerate(state.clusters)}
         self.tasks = TaskProjection(self)
-        self.copies = CopyProjection(self)
+        self.copies = ReplicaProjection(self)
         self._appliers: dict[type, Callable[[Any], None]] = {
             JobAdded: self._on_job_added,
             JobDropped: self._on_job_dropped,

@@ -21,7 +21,7 @@ from hanse.api.rows import (
 )
 from hanse.live.readmodel.query_context import QueryContext, SqliteRow, clamp_limit, job_state, load_spec
 from hanse.model.constraint_syntax import format_constraint as where_text
-from hanse.model.decision import ConsideredCluster, DecisionKind
+from hanse.model.decision_record import ConsideredCluster, DecisionKind
 from hanse.model.ids import JobId, job_text, parse_job
 from hanse.model.job import TaskGroup
 from hanse.model.program import decode_program

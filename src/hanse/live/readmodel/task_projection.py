@@ -8,7 +8,8 @@ import msgspec
 
 from hanse.api.rows import CANCELLED, PLACED, RUNNING, SUCCEEDED
 from hanse.live.readmodel.live_job import STATE_OF_CODE, LiveJob
-from hanse.model.history import (
+from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId
+from hanse.model.job_history import (
     AttemptsEnded,
     NodesSubstituted,
     TasksCancelled,
@@ -16,7 +17,6 @@ from hanse.model.history import (
     TasksResumed,
     TasksStarted,
 )
-from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId
 from hanse.model.messages import AttemptEnd, Outcome
 
 if TYPE_CHECKING:

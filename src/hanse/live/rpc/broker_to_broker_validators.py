@@ -26,6 +26,7 @@ from hanse.model.duration_stats import DurationStatsUpdate
 from hanse.model.ids import INDEX_MASK, TASKS_PER_JOB_MAX, TaskId
 from hanse.model.job import NAME_CHARACTERS_MAX
 from hanse.model.job_validation import check_job
+from hanse.model.messages.duplicate_check import DuplicateQuery, DuplicateReply
 from hanse.model.resources import CPU_MILLI_MAX, GPUS_MAX
 
 JOBS_MAX: Final = 1 << 20
@@ -41,13 +42,13 @@ def _replicate_jobs(body: m.ReplicateJobs, context: ValidationContext, source: s
         return "an unknown broker"
     if len(body.jobs) > REPLICATE_JOBS_MAX:
         return "too many jobs"
-    problem = field_validators.shard_term(body.shard, body.term, 0)
+    problem = field_validators.shard_term_problem(body.shard, body.term, 0)
     for replica in body.jobs if problem is None else ():
         if not (JOB_MIN <= replica.job <= JOB_MAX and 0 <= replica.age <= NUMBER_MAX):
             return "a job or its age out of range"
         if check_job(replica.spec):
             return "a job that validation refuses"
-        count = replica.spec.tasks
+        count = replica.spec.task_count
         if not 0 <= replica.ends_to_follow <= count:
             return "more ends than a job has tasks"
         for index, state, attempt in replica.ends:
@@ -79,25 +80,27 @@ def _replica_update(body: m.ReplicaUpdate, context: ValidationContext, source: s
         tasks = [task for task, _, _ in body.ends]
         tasks += [TaskId(task + count - 1) for task, _, _, count in body.end_runs]
         tasks += [TaskId(task + len(states) - 1) for task, states, _ in body.columns]
-        problem = field_validators.task_indices(tasks, context.count_tasks)
+        problem = field_validators.task_indices_problem(tasks, context.count_tasks)
         if problem is not None:
             return problem
-    return field_validators.jobs(body.cancelled, JOBS_MAX) or field_validators.jobs(body.forget, JOBS_MAX)
+    return field_validators.jobs_problem(body.cancelled, JOBS_MAX) or field_validators.jobs_problem(
+        body.forget, JOBS_MAX
+    )
 
 
 def _ownership_transferred(
     body: m.OwnershipTransferred, context: ValidationContext, source: str
 ) -> str | None:
-    problem = field_validators.shard_term(body.shard, body.term, 0)
+    problem = field_validators.shard_term_problem(body.shard, body.term, 0)
     if not is_known(source, context.brokers) or problem is not None:
         return problem or "an unknown broker"
-    return field_validators.jobs(body.jobs, JOBS_MAX)
+    return field_validators.jobs_problem(body.jobs, JOBS_MAX)
 
 
 def _watch_jobs(body: m.WatchJobs, context: ValidationContext, source: str) -> str | None:
     if not is_known(source, context.brokers) or not 0 <= body.round <= NUMBER_MAX:
         return "an invalid broker or round"
-    return field_validators.jobs(body.jobs, WATCHED_MAX)
+    return field_validators.jobs_problem(body.jobs, WATCHED_MAX)
 
 
 def _job_ended(body: m.JobEnded, context: ValidationContext, source: str) -> str | None:
@@ -105,7 +108,7 @@ def _job_ended(body: m.JobEnded, context: ValidationContext, source: str) -> str
         return "an invalid broker or round"
     if not (body.state == -1 or SUCCEEDED <= body.state <= CANCELLED):
         return "an invalid state"
-    return field_validators.jobs((body.job,), 1)
+    return field_validators.jobs_problem((body.job,), 1)
 
 
 def _gossip(body: m.Gossip, context: ValidationContext, source: str) -> str | None:
@@ -136,6 +139,20 @@ def _duration_stats(body: DurationStatsUpdate, context: ValidationContext, sourc
     return None
 
 
+def _duplicate_query(body: DuplicateQuery, context: ValidationContext, source: str) -> str | None:
+    if not is_known(source, context.brokers):
+        return "an unknown sender"
+    fits = JOB_MIN <= body.job <= JOB_MAX and is_name(body.client_id)
+    return None if fits else "an invalid job or client id"
+
+
+def _duplicate_reply(body: DuplicateReply, context: ValidationContext, source: str) -> str | None:
+    if not is_known(source, context.brokers):
+        return "an unknown sender"
+    fits = JOB_MIN <= body.job <= JOB_MAX and (body.known_job == 0 or JOB_MIN <= body.known_job <= JOB_MAX)
+    return None if fits else "a job out of range"
+
+
 BROKER_TO_BROKER_VALIDATORS: Final[dict[type, Validator]] = {
     m.ReplicateJobs: _replicate_jobs,
     m.ReplicaUpdate: _replica_update,
@@ -144,4 +161,6 @@ BROKER_TO_BROKER_VALIDATORS: Final[dict[type, Validator]] = {
     m.JobEnded: _job_ended,
     m.Gossip: _gossip,
     DurationStatsUpdate: _duration_stats,
+    DuplicateQuery: _duplicate_query,
+    DuplicateReply: _duplicate_reply,
 }

@@ -20,31 +20,31 @@ def _claim(body: m.Claim, context: ValidationContext, source: str) -> str | None
         return "an unknown broker"
     if not 0 <= body.number <= NUMBER_MAX or len(body.batches) > BATCHES_MAX:
         return "a claim out of range"
-    problem = field_validators.rounds(body.rounds) or echo_problem(body.echo, context)
+    problem = field_validators.rounds_problem(body.rounds) or echo_problem(body.echo, context)
     if problem is not None:
         return problem
     for batch in body.batches:
-        problem = field_validators.task_batch(batch)
+        problem = field_validators.task_batch_problem(batch)
         if problem is not None:
             return problem
     if not are_within(body.releases, 0, NUMBER_MAX):
         return "a lease out of range"
-    problem = field_validators.attempts(body.acked_ends, None)
+    problem = field_validators.attempts_problem(body.acked_ends, None)
     if problem is not None:
         return problem
-    return None if body.demand is None else field_validators.demand(body.demand, LINES_MAX)
+    return None if body.demand is None else field_validators.demand_problem(body.demand, LINES_MAX)
 
 
 def _demand(body: m.Demand, context: ValidationContext, source: str) -> str | None:
     if not is_known(source, context.brokers):
         return "an unknown broker"
-    return field_validators.demand(body.lines, LINES_MAX)
+    return field_validators.demand_problem(body.lines, LINES_MAX)
 
 
 def _task_columns(body: m.CancelAttempts | m.AckEnds, context: ValidationContext, source: str) -> str | None:
     if not is_known(source, context.brokers):
         return "an unknown broker"
-    return field_validators.columns(body.tasks, body.attempts)
+    return field_validators.columns_problem(body.tasks, body.attempts)
 
 
 def _register_standby(body: m.RegisterStandby, context: ValidationContext, source: str) -> str | None:
@@ -52,7 +52,7 @@ def _register_standby(body: m.RegisterStandby, context: ValidationContext, sourc
         return "an unknown broker"
     if body.standby and not is_name(body.standby):
         return "an invalid standby"
-    return field_validators.shard_term(body.shard, body.term, 0)
+    return field_validators.shard_term_problem(body.shard, body.term, 0)
 
 
 def _request_takeover(body: m.RequestTakeover, context: ValidationContext, source: str) -> str | None:
@@ -60,7 +60,7 @@ def _request_takeover(body: m.RequestTakeover, context: ValidationContext, sourc
         return "an unknown broker"
     return (
         None
-        if field_validators.shard_term(body.shard, body.term, body.takeover_id) is None
+        if field_validators.shard_term_problem(body.shard, body.term, body.takeover_id) is None
         and is_name(body.owner)
         else "an invalid takeover request"
     )
@@ -69,7 +69,7 @@ def _request_takeover(body: m.RequestTakeover, context: ValidationContext, sourc
 def _abort_takeover(body: m.AbortTakeover, context: ValidationContext, source: str) -> str | None:
     if not is_known(source, context.brokers):
         return "an unknown broker"
-    return field_validators.shard_term(body.shard, body.term, body.takeover_id)
+    return field_validators.shard_term_problem(body.shard, body.term, body.takeover_id)
 
 
 def _heartbeat_reply(body: m.HeartbeatReply, context: ValidationContext, source: str) -> str | None:

@@ -100,7 +100,7 @@ def are_shard_names(texts: tuple[str, ...], most: int) -> bool:
     return len(texts) <= most and all(map(is_shard_name, texts))
 
 
-def resources(amounts: Resources) -> str | None:
+def resources_problem(amounts: Resources) -> str | None:
     """Check amounts: none negative, none above the model's maximum."""
     if not (
         0 <= amounts.cpu <= CPU_MILLI_MAX
@@ -122,14 +122,14 @@ def _custom(custom: tuple[tuple[str, int], ...]) -> str | None:
     return None
 
 
-def shape(subject: Shape) -> str | None:
+def shape_problem(subject: Shape) -> str | None:
     """Check that a shape keeps the rules of job validation."""
     ask = subject.ask
-    problem = resources(ask)
+    problem = resources_problem(ask)
     if problem is None and not (ask.cpu or ask.memory or ask.gpu or ask.custom):
         problem = "a task that asks for nothing"
     if problem is None and subject.ask_max is not None:
-        problem = resources(subject.ask_max)
+        problem = resources_problem(subject.ask_max)
         if problem is None and not ask.fits(subject.ask_max):
             problem = "the maximum is below the ask"
     if problem is None and not (
@@ -151,7 +151,7 @@ def shape(subject: Shape) -> str | None:
     return problem
 
 
-def task_batch(subject: TaskBatch) -> str | None:
+def task_batch_problem(subject: TaskBatch) -> str | None:
     """Check tasks of one group: parallel columns, no task twice, a size that the shape allows."""
     tasks, attempts, nodes = subject.tasks, subject.attempts, subject.nodes
     count = len(tasks)
@@ -182,14 +182,14 @@ def task_batch(subject: TaskBatch) -> str | None:
         and (template.duration is None or 1 <= template.duration <= DEADLINE_MAX)
     ):
         return "an invalid task template"
-    return shape(template.shape) or _size(subject.size, template.shape)
+    return shape_problem(template.shape) or _size(subject.size, template.shape)
 
 
 def _size(size: Resources, of: Shape) -> str | None:
     """Check that a size is the ask or, for elastic work, at most the maximum."""
     if size == of.ask:
         return None
-    problem = resources(size)
+    problem = resources_problem(size)
     if problem is None and (of.ask_max is None or not of.ask.fits(size) or not size.fits(of.ask_max)):
         problem = "a size outside what was asked for"
     return problem
@@ -200,7 +200,7 @@ def is_key(key: QueueKey) -> bool:
     return len(key) <= KEY_NUMBERS_MAX and are_within(key, -NUMBER_MAX, NUMBER_MAX)
 
 
-def demand(lines: tuple[DemandLine, ...], most: int) -> str | None:
+def demand_problem(lines: tuple[DemandLine, ...], most: int) -> str | None:
     """Check a broker's waiting tasks: no line twice."""
     if len(lines) > most:
         return "too many lines of demand"
@@ -211,32 +211,34 @@ def demand(lines: tuple[DemandLine, ...], most: int) -> str | None:
             return "a line of demand out of range"
         if not is_key(entry.key):
             return "an invalid key"
-        problem = shape(entry.shape)
+        problem = shape_problem(entry.shape)
         if problem is not None:
             return problem
     return None
 
 
-def attempts(entries: tuple[tuple[int, int], ...], known: TaskCountOf | None) -> str | None:
+def attempts_problem(entries: tuple[tuple[int, int], ...], known: TaskCountOf | None) -> str | None:
     """Check tasks with attempts."""
     for task, attempt in entries:
         if not (TASK_MIN <= task <= TASK_MAX and 0 <= attempt <= NUMBER_MAX):
             return "a task or an attempt out of range"
-    return task_indices([task for task, _ in entries], known) if known is not None and entries else None
+    return (
+        task_indices_problem([task for task, _ in entries], known) if known is not None and entries else None
+    )
 
 
-def withheld(entries: tuple[WithheldCapacity, ...], nodes: int) -> str | None:
+def withheld_problem(entries: tuple[WithheldCapacity, ...], nodes: int) -> str | None:
     """Check withheld capacity by node."""
     if len(entries) > nodes:
         return "more nodes than the cluster has"
     for node, amount in entries:
-        problem = resources(amount)
+        problem = resources_problem(amount)
         if problem is not None or not 0 <= node < nodes:
             return problem or "a node that the cluster does not have"
     return None
 
 
-def ends(entries: tuple[AttemptEnd, ...], known: TaskCountOf | None) -> str | None:
+def ends_problem(entries: tuple[AttemptEnd, ...], known: TaskCountOf | None) -> str | None:
     """Check ends of attempts."""
     for end in entries:
         if not (
@@ -252,10 +254,12 @@ def ends(entries: tuple[AttemptEnd, ...], known: TaskCountOf | None) -> str | No
         usage = end.usage
         if usage is not None and not are_within((usage.cpu, usage.memory, usage.run_time), 0, NUMBER_MAX):
             return "a usage out of range"
-    return task_indices([end.task for end in entries], known) if known is not None and entries else None
+    return (
+        task_indices_problem([end.task for end in entries], known) if known is not None and entries else None
+    )
 
 
-def task_indices(tasks: Sequence[int], known: TaskCountOf | None) -> str | None:
+def task_indices_problem(tasks: Sequence[int], known: TaskCountOf | None) -> str | None:
     """Check that tasks of known jobs have an index below the job's number of tasks."""
     if known is not None:
         for task in tasks:
@@ -265,7 +269,7 @@ def task_indices(tasks: Sequence[int], known: TaskCountOf | None) -> str | None:
     return None
 
 
-def columns(tasks: tuple[int, ...], attempts: tuple[int, ...]) -> str | None:
+def columns_problem(tasks: tuple[int, ...], attempts: tuple[int, ...]) -> str | None:
     """Check tasks and their attempts as columns."""
     if len(tasks) != len(attempts):
         return "columns of different lengths"
@@ -274,7 +278,7 @@ def columns(tasks: tuple[int, ...], attempts: tuple[int, ...]) -> str | None:
     return None
 
 
-def starts(entries: tuple[StartTask, ...], nodes: frozenset[int] | None) -> str | None:
+def starts_problem(entries: tuple[StartTask, ...], nodes: frozenset[int] | None) -> str | None:
     """Check starts for a runner: none twice, all on its own nodes."""
     if len({(entry.task, entry.attempt) for entry in entries}) != len(entries):
         return "an attempt to be started twice"
@@ -285,7 +289,7 @@ def starts(entries: tuple[StartTask, ...], nodes: frozenset[int] | None) -> str 
             return "a node of another runner"
         if not is_shard_name(entry.shard) or len(entry.payload) > PAYLOAD_BYTES_MAX:
             return "an invalid shard or payload"
-        problem = resources(entry.size)
+        problem = resources_problem(entry.size)
         if problem is not None:
             return problem
     return None
@@ -299,7 +303,7 @@ def is_ends_column(column: tuple[TaskId, bytes, bytes]) -> bool:
     return len(states) <= TASKS_PER_JOB_MAX - (task & INDEX_MASK)
 
 
-def rounds(entries: tuple[tuple[str, int], ...]) -> str | None:
+def rounds_problem(entries: tuple[tuple[str, int], ...]) -> str | None:
     """Check shards with the number of their latest round."""
     if len(entries) > SHARDS_MAX:
         return "too many shards"
@@ -309,13 +313,13 @@ def rounds(entries: tuple[tuple[str, int], ...]) -> str | None:
     return None
 
 
-def shard_term(shard: str, term: int, takeover_id: int) -> str | None:
+def shard_term_problem(shard: str, term: int, takeover_id: int) -> str | None:
     """Check a shard, a term of it and the number of a takeover; 0: none."""
     inside = is_shard_name(shard) and 0 <= term <= NUMBER_MAX and 0 <= takeover_id <= NUMBER_MAX
     return None if inside else "a shard, a term or a takeover id out of range"
 
 
-def jobs(numbers: tuple[int, ...], most: int) -> str | None:
+def jobs_problem(numbers: tuple[int, ...], most: int) -> str | None:
     """Check that these are at most so many jobs."""
     inside = len(numbers) <= most and are_within(numbers, JOB_MIN, JOB_MAX)
     return None if inside else "too many jobs, or one out of range"

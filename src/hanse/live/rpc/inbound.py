@@ -14,9 +14,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, cast
 
-from hanse.live.rpc.bounds import SharedTransportState
 from hanse.live.rpc.frames import HEADER_BYTES, decode_frame
 from hanse.live.rpc.socket_options import set_keepalive
+from hanse.live.rpc.transport_state import SharedTransportState
 from hanse.live.rpc.validation import validate_frame
 from hanse.live.rpc.validation_context import ValidationContext
 from hanse.live.rpc.wire_version import server_context, version_problem

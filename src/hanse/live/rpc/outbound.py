@@ -12,9 +12,9 @@ import ssl
 from collections import deque
 from typing import Final, cast
 
-from hanse.live.rpc.bounds import SharedTransportState
 from hanse.live.rpc.frames import pop_frame
 from hanse.live.rpc.socket_options import RETRANSMITS_MIN, connect, is_silent, set_keepalive
+from hanse.live.rpc.transport_state import SharedTransportState
 from hanse.live.rpc.wire_version import client_context, version_problem
 from hanse.model.messages import Envelope
 from hanse.security.identity import Identity

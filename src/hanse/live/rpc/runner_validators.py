@@ -24,8 +24,8 @@ def _runner_orders(body: m.RunnerOrders, context: ValidationContext, source: str
             return "a stop order out of range"
     return (
         echo_problem(body.echo, context)
-        or field_validators.starts(body.starts, context.served_nodes)
-        or field_validators.attempts(body.forget, None)
+        or field_validators.starts_problem(body.starts, context.served_nodes)
+        or field_validators.attempts_problem(body.forget, None)
     )
 
 
@@ -46,9 +46,9 @@ def _runner_report(body: m.RunnerReport, context: ValidationContext, source: str
     if not is_known(source, context.runners):
         return "an unknown runner"
     return (
-        field_validators.attempts(body.started, None)
-        or field_validators.ends(body.ended, None)
-        or field_validators.withheld(body.withheld, context.nodes)
+        field_validators.attempts_problem(body.started, None)
+        or field_validators.ends_problem(body.ended, None)
+        or field_validators.withheld_problem(body.withheld, context.nodes)
     )
 
 
@@ -60,9 +60,9 @@ def _open_session(body: m.OpenSession, context: ValidationContext, source: str) 
     if not are_within(body.nodes, 0, context.nodes - 1):
         return "nodes that the cluster does not have"
     return (
-        field_validators.attempts(body.running, None)
-        or field_validators.ends(body.ended, None)
-        or field_validators.withheld(body.withheld, context.nodes)
+        field_validators.attempts_problem(body.running, None)
+        or field_validators.ends_problem(body.ended, None)
+        or field_validators.withheld_problem(body.withheld, context.nodes)
     )
 
 

@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from random import Random, SystemRandom
 
-from hanse.live.rpc.bounds import SharedTransportState, TransportBounds
+from hanse.live.rpc.bounds import TransportBounds
 from hanse.live.rpc.inbound import Listener
 from hanse.live.rpc.outbound import PeerSender
 from hanse.live.rpc.peer_permissions import AddressBook, Peer
+from hanse.live.rpc.transport_state import SharedTransportState
 from hanse.live.rpc.validation_context import ValidationContext
 from hanse.live.rpc.wire_version import server_context
 from hanse.model.messages import Envelope

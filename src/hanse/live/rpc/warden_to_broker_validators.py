@@ -30,7 +30,9 @@ def _claim_reply(body: m.ClaimReply, context: ValidationContext, source: str) ->
         if not (TASK_MIN <= entry.task <= TASK_MAX and 0 <= entry.attempt <= NUMBER_MAX):
             return "a task or an attempt out of range"
     if context.count_tasks is not None and body.refused:
-        problem = field_validators.task_indices([entry.task for entry in body.refused], context.count_tasks)
+        problem = field_validators.task_indices_problem(
+            [entry.task for entry in body.refused], context.count_tasks
+        )
         if problem is not None:
             return problem
     return None if body.delta is None else _delta(body.delta, context, source)
@@ -59,9 +61,11 @@ def _task_updates(body: m.TaskUpdates, context: ValidationContext, source: str) 
     for task, attempt, node in body.started:
         if not (TASK_MIN <= task <= TASK_MAX and 0 <= attempt <= NUMBER_MAX and 0 <= node < NODES_MAX):
             return "a task, an attempt or a node out of range"
-    problem = field_validators.ends(body.ended, context.count_tasks)
+    problem = field_validators.ends_problem(body.ended, context.count_tasks)
     if problem is None and context.count_tasks is not None:
-        problem = field_validators.task_indices([task for task, _, _ in body.started], context.count_tasks)
+        problem = field_validators.task_indices_problem(
+            [task for task, _, _ in body.started], context.count_tasks
+        )
     return problem or _offers(body.offers)
 
 
@@ -71,9 +75,9 @@ def _ownership_reply(body: m.OwnershipReply, context: ValidationContext, source:
     if body.owner and not is_name(body.owner):
         return "an invalid owner"
     return (
-        field_validators.shard_term(body.shard, body.term, body.takeover_id)
-        or field_validators.attempts(body.running, context.count_tasks)
-        or field_validators.ends(body.ended, context.count_tasks)
+        field_validators.shard_term_problem(body.shard, body.term, body.takeover_id)
+        or field_validators.attempts_problem(body.running, context.count_tasks)
+        or field_validators.ends_problem(body.ended, context.count_tasks)
     )
 
 
@@ -82,7 +86,7 @@ def _warden_heartbeat(body: m.WardenHeartbeat, context: ValidationContext, sourc
         return "another cluster"
     if not are_within((body.epoch, body.version, body.sent_at), 0, NUMBER_MAX):
         return "an epoch, a version or an instant out of range"
-    return field_validators.rounds(body.rounds) or drains_problem(body.drains)
+    return field_validators.rounds_problem(body.rounds) or drains_problem(body.drains)
 
 
 def _cluster_delta(body: m.ClusterDelta, context: ValidationContext, source: str) -> str | None:

@@ -17,7 +17,7 @@ from hanse.live.readmodel.feeder import ReadModelFeeder
 from hanse.live.telemetry.job_metrics import JobMetrics
 from hanse.live.telemetry.member_metrics import JournalMetrics, MemberMetrics, ObservedDaemon
 from hanse.live.telemetry.placement_metrics import PlacementMetrics
-from hanse.live.telemetry.prometheus_text import MetricFamily, by_label, counter, gauge, unlabelled
+from hanse.live.telemetry.prometheus_text import MetricFamily, by_label, counter, gauge, unlabelled_sample
 from hanse.live.telemetry.view_metrics import ViewMetrics
 from hanse.model.effects import (
     Effect,
@@ -157,7 +157,7 @@ class BrokerMetrics(MemberMetrics):
             gauge(
                 "hanse_reads_behind_events",
                 "Events that are in the journal and not yet in the read model.",
-                unlabelled(self._feeder.lag),
+                unlabelled_sample(self._feeder.lag),
             ),
             counter(
                 "hanse_rare_branches_total",

@@ -11,7 +11,7 @@ from hanse.live.telemetry.prometheus_text import (
     counter,
     gauge,
     histogram,
-    unlabelled,
+    unlabelled_sample,
 )
 
 METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
@@ -35,7 +35,7 @@ class HttpMetrics:
         without one has the route ``NO_ROUTE``."""
         paths = {route.endpoint: route.path for route in getattr(application, "routes", ())}
 
-        async def measured(scope: Scope, receive: Receive, send: Send) -> None:
+        async def measured_application(scope: Scope, receive: Receive, send: Send) -> None:
             status = STATUS_BROKEN
 
             async def send_noting_status(message: Message) -> None:
@@ -54,7 +54,7 @@ class HttpMetrics:
                 method = scope.get("method", "")
                 self._note(route, method, status, time.perf_counter() - begin)
 
-        return measured
+        return measured_application
 
     def _note(self, route: str, method: str, status: int, seconds: float) -> None:
         key = (route, method if method in METHODS else "(other)", status)
@@ -77,5 +77,5 @@ class HttpMetrics:
                 "Time from a request to the end of its answer, by route; some routes wait on purpose.",
                 [((("route", route),), self._seconds[route]) for route in sorted(self._seconds)],
             ),
-            gauge("hanse_door_requests_open", "Requests in progress.", unlabelled(self._open)),
+            gauge("hanse_door_requests_open", "Requests in progress.", unlabelled_sample(self._open)),
         ]

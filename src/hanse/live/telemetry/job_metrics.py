@@ -22,9 +22,9 @@ from hanse.live.telemetry.prometheus_text import (
     gauge,
     histogram,
     tally,
-    unlabelled,
+    unlabelled_sample,
 )
-from hanse.model.decision import DecisionKind
+from hanse.model.decision_record import DecisionKind
 from hanse.model.effects import (
     JobAccepted,
     JobSettled,
@@ -242,7 +242,7 @@ class JobMetrics:
             counter(
                 "hanse_jobs_rejected_total",
                 "Valid jobs that were not accepted.",
-                unlabelled(self._rejected),
+                unlabelled_sample(self._rejected),
             ),
             counter(
                 "hanse_jobs_finished_total",

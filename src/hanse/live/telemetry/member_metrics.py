@@ -22,7 +22,7 @@ from hanse.live.telemetry.prometheus_text import (
     gauge,
     histogram,
     render,
-    unlabelled,
+    unlabelled_sample,
 )
 from hanse.model.ids import SECOND
 from hanse.security.credentials import Credentials
@@ -94,13 +94,17 @@ class JournalMetrics:
             gauge(
                 "hanse_event_longest_seconds",
                 "The longest processor time of one event, or of one snapshot, since the start.",
-                unlabelled(self.longest_event()),
+                unlabelled_sample(self.longest_event()),
             ),
             counter(
-                "hanse_journal_records_total", "Events that were made durable.", unlabelled(self.records)
+                "hanse_journal_records_total",
+                "Events that were made durable.",
+                unlabelled_sample(self.records),
             ),
             counter(
-                "hanse_journal_bytes_total", "Bytes of events that were made durable.", unlabelled(self.bytes)
+                "hanse_journal_bytes_total",
+                "Bytes of events that were made durable.",
+                unlabelled_sample(self.bytes),
             ),
         ]
 
@@ -156,12 +160,12 @@ class MemberMetrics:
             gauge(
                 "hanse_loop_lag_longest_seconds",
                 "The longest that the member's loop was blocked since the start, for any reason.",
-                unlabelled(lag.longest if lag is not None else 0.0),
+                unlabelled_sample(lag.longest if lag is not None else 0.0),
             ),
             counter(
                 "hanse_loop_lags_total",
                 "How often the member's loop was blocked for longer than 50 ms.",
-                unlabelled(lag.long_lags if lag is not None else 0),
+                unlabelled_sample(lag.long_lags if lag is not None else 0),
             ),
         ]
 
@@ -179,7 +183,9 @@ class MemberMetrics:
     def _membership_families(self) -> list[MetricFamily]:
         version, differing, fenced = self.league_file_state()
         return [
-            gauge("hanse_league_file_version", "Version of the league file here.", unlabelled(version)),
+            gauge(
+                "hanse_league_file_version", "Version of the league file here.", unlabelled_sample(version)
+            ),
             gauge(
                 "hanse_league_file_differs",
                 "1 for each member that has another league file, or cannot use this one.",
@@ -200,7 +206,7 @@ class MemberMetrics:
             gauge(
                 "hanse_certificate_expiry_timestamp_seconds",
                 "End of this member's certificate, in unix time.",
-                unlabelled(ends),
+                unlabelled_sample(ends),
             ),
             counter(
                 "hanse_certificate_renewals_total",
@@ -245,7 +251,7 @@ class MemberMetrics:
             counter(
                 "hanse_messages_repeated_total",
                 "Messages that were sent again because nobody acknowledged them.",
-                unlabelled(links.repeated),
+                unlabelled_sample(links.repeated),
             ),
             counter(
                 "hanse_messages_dropped_total",
@@ -313,18 +319,20 @@ def _process_families() -> list[MetricFamily]:
         counter(
             "process_cpu_seconds_total",
             "CPU time of this process, user and system.",
-            unlabelled((int(cells[11]) + int(cells[12])) / ticks),
+            unlabelled_sample((int(cells[11]) + int(cells[12])) / ticks),
         ),
-        gauge("process_resident_memory_bytes", "Resident memory of this process.", unlabelled(resident)),
+        gauge(
+            "process_resident_memory_bytes", "Resident memory of this process.", unlabelled_sample(resident)
+        ),
         gauge(
             "process_open_fds",
             "Open file descriptors of this process.",
-            unlabelled(sum(1 for _ in _DESCRIPTORS.iterdir())),
+            unlabelled_sample(sum(1 for _ in _DESCRIPTORS.iterdir())),
         ),
         gauge(
             "process_start_time_seconds",
             "Start of this process, in unix time.",
-            unlabelled(_boot_time() + int(cells[19]) / ticks),
+            unlabelled_sample(_boot_time() + int(cells[19]) / ticks),
         ),
     ]
 

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from hanse import __version__
-from hanse.live.telemetry.prometheus_text import MetricFamily, by_label, counter, unlabelled
+from hanse.live.telemetry.prometheus_text import MetricFamily, by_label, counter, unlabelled_sample
 from hanse.live.telemetry.spans import Span
 from hanse.registry.extras import install_command
 from hanse.security.identity import Identity
@@ -113,7 +113,7 @@ class SpanExporter:
             counter(
                 "hanse_trace_spans_exported_total",
                 "Spans that the collector took.",
-                unlabelled(self.exported),
+                unlabelled_sample(self.exported),
             ),
             counter(
                 "hanse_trace_spans_dropped_total",

@@ -84,7 +84,7 @@ def histogram(name: str, about: str, parts: Iterable[tuple[Labels, Histogram]]) 
     return MetricFamily(name, "histogram", about, lines)
 
 
-def unlabelled(value: float) -> list[Sample]:
+def unlabelled_sample(value: float) -> list[Sample]:
     """Return the only sample of a metric without labels."""
     return [((), value)]
 

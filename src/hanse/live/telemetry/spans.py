@@ -191,7 +191,7 @@ def _attributes(job: JobId, timeline: _JobTimeline, outcome: Outcome) -> Attribu
         ("messaging.system", "hanse"),
         ("messaging.destination.name", timeline.spec.tenant),
         ("messaging.message.id", job_text(job)),
-        ("hanse.job.tasks", timeline.spec.tasks),
+        ("hanse.job.tasks", timeline.spec.task_count),
         ("hanse.job.attempts", timeline.attempts),
         ("hanse.job.clusters", ",".join(timeline.clusters)),
         ("hanse.job.outcome", str(outcome)),

@@ -17,7 +17,7 @@ from hanse.live.telemetry.prometheus_text import (
     histogram,
     resource_samples,
     tally,
-    unlabelled,
+    unlabelled_sample,
 )
 from hanse.model.effects import Effect, SendMessage
 from hanse.model.events import Event, MessageReceived
@@ -57,7 +57,9 @@ class BackendCounts:
         """Return the backend's metrics."""
         return [
             counter(
-                "hanse_backend_starts_total", "Attempts that runners have started.", unlabelled(self.started)
+                "hanse_backend_starts_total",
+                "Attempts that runners have started.",
+                unlabelled_sample(self.started),
             ),
             counter(
                 "hanse_backend_ends_total",
@@ -143,15 +145,17 @@ class WardenMetrics(MemberMetrics):
             gauge(
                 "hanse_tasks_running",
                 "Attempts that were ordered and have not ended.",
-                unlabelled(self._machine.attempts),
+                unlabelled_sample(self._machine.attempt_count),
             ),
             histogram(
                 "hanse_start_latency_seconds",
                 "Time from an order to a runner to its report that the last task of the order has started.",
                 [((), self._start_seconds)],
             ),
-            counter("hanse_grants_total", "Grants of resources to brokers.", unlabelled(self._grants)),
-            counter("hanse_stops_total", "Orders to runners to stop an attempt.", unlabelled(self._stops)),
+            counter("hanse_grants_total", "Grants of resources to brokers.", unlabelled_sample(self._grants)),
+            counter(
+                "hanse_stops_total", "Orders to runners to stop an attempt.", unlabelled_sample(self._stops)
+            ),
             counter(
                 "hanse_claims_refused_total",
                 "Tasks that brokers claimed and this warden refused, by reason.",

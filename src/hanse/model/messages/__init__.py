@@ -8,6 +8,7 @@ are in modules by concept; this package exports all of them.
 import msgspec
 
 from hanse.model.duration_stats import DurationStatsUpdate
+from hanse.model.ids import ShardId
 from hanse.model.messages.attempts import (
     AckEnds,
     AttemptEnd,
@@ -30,10 +31,9 @@ from hanse.model.messages.failover import (
     ReplicaUpdate,
     RequestTakeover,
 )
+from hanse.model.messages.gossip import Gossip, MemberStatus
 from hanse.model.messages.history_check import HistoryQuery, HistoryReply
 from hanse.model.messages.job_watch import JobEnded, WatchJobs
-from hanse.model.messages.leases import HeartbeatReply, WardenHeartbeat
-from hanse.model.messages.membership import Gossip, MemberStatus
 from hanse.model.messages.runners import (
     OpenSession,
     Rejoin,
@@ -46,7 +46,8 @@ from hanse.model.messages.runners import (
     WithheldCapacity,
 )
 from hanse.model.messages.shard_teardown import CloseShard, CloseShardReply, DropReplicas, OwnershipReleased
-from hanse.model.messages.tasks import Shape, ShardId, TaskTemplate
+from hanse.model.messages.task_shape import Shape, TaskTemplate
+from hanse.model.messages.warden_heartbeat import HeartbeatReply, WardenHeartbeat
 
 __all__ = [
     "AbortTakeover",

@@ -4,10 +4,10 @@ from enum import StrEnum
 
 import msgspec
 
-from hanse.model.ids import Instant, JobId, TaskId
+from hanse.model.ids import Instant, JobId, ShardId, TaskId
 from hanse.model.messages.cluster_state import Delta
 from hanse.model.messages.demand import DemandLine
-from hanse.model.messages.tasks import ShardId, TaskTemplate
+from hanse.model.messages.task_shape import TaskTemplate
 from hanse.model.resources import Resources
 
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from hanse.model.messages.tasks import Shape
+from hanse.model.messages.task_shape import Shape
 
 QueueKey = tuple[int, ...]
 """Position in the queue: smaller is served first. Built by a queue order, compared without it."""

@@ -2,11 +2,10 @@
 
 import msgspec
 
-from hanse.model.ids import JobId, TaskId
+from hanse.model.ids import JobId, ShardId, TaskId
 from hanse.model.job import JobSpec
 from hanse.model.messages.attempts import AttemptEnd
 from hanse.model.messages.claims import RefusalReason
-from hanse.model.messages.tasks import ShardId
 
 
 class RegisterStandby(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="register"):
@@ -38,7 +37,7 @@ class AbortTakeover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
 
 
 class OwnershipReply(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="estate"):
-    """Reply of a warden to a registration, takeover or abort, with the owner that it has now."""
+    """Vote of a warden on a registration, takeover or abort, with the owner that it has now."""
 
     shard: ShardId
     term: int
@@ -50,6 +49,9 @@ class OwnershipReply(msgspec.Struct, frozen=True, array_like=True, gc=False, tag
     ended: tuple[AttemptEnd, ...] = ()
     """Ends that were not acknowledged yet, with an accepted takeover."""
     refusal: RefusalReason | None = None  # refused without a look: closed, or too many shards
+    is_abandoned: bool = False
+    """True in a refusal to the former owner if the owner has retired and never acted for the shard here: the
+    warden had only agreed to its takeover."""
 
 
 class Replica(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -2,10 +2,9 @@
 
 import msgspec
 
-from hanse.model.ids import Instant, TaskId
+from hanse.model.ids import Instant, ShardId, TaskId
 from hanse.model.job import UnreachablePolicy
 from hanse.model.messages.attempts import AttemptEnd
-from hanse.model.messages.tasks import ShardId
 from hanse.model.resources import Resources
 
 WithheldCapacity = tuple[int, Resources]

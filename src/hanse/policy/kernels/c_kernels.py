@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanse.model.resources import Vector
-from hanse.policy.kernels.loader import open_library
 from hanse.policy.kernels.numpy_kernels import CHEAPEST, COUNT_MAX, FIRST, check_cost, check_match
+from hanse.policy.kernels.shared_library import open_library
 from hanse.policy.node_columns import Column, MaskWords, NodeColumns
 
 _ENTRY_BYTES: Final = 24

@@ -6,7 +6,7 @@ import sys
 import threading
 from typing import Final, NoReturn
 
-from hanse.model.attempt_key import SECRET_BYTES
+from hanse.model.attempt_key_derivation import SECRET_BYTES
 from hanse.sdk.workers import secure_channel
 from hanse.sdk.workers.worker_key import NO_KEY, own_attempt_id, read_key
 from hanse.sdk.workers.worker_protocol import (

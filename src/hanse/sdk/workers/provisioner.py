@@ -14,12 +14,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from hanse.api.records import SubmitResult
 from hanse.api.rows import TaskRow
 from hanse.client.client import ENDED_STATES, LeagueClient
 from hanse.client.endpoints import Endpoints
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
-from hanse.client.responses import SubmitResult
 from hanse.sdk.task_output import read_stderr_tail
 
 EXIT_POLL_SECONDS: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 2.0)

@@ -1,9 +1,10 @@
 """Channel between an executor and a worker: TLS 1.3 with an ephemeral key, and mutual proof of a shared key.
 
 The executor makes a key and a certificate that live as long as it does. A worker finds the certificate's
-fingerprint in its environment. Each attempt of each worker has a key of its own (``model.attempt_key``),
-which it reads from its standard input and which the executor computes. The worker talks only to the holder of
-the certificate. Both sides prove the key before anything else is read, let alone unpickled.
+fingerprint in its environment. Each attempt of each worker has a key of its own
+(``model.attempt_key_derivation``), which it reads from its standard input and which the executor computes.
+The worker talks only to the holder of the certificate. Both sides prove the key before anything else is
+read, let alone unpickled.
 """
 
 import hashlib

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from hanse.model.attempt_key import SECRET_BYTES, attempt_key
+from hanse.model.attempt_key_derivation import SECRET_BYTES, derive_attempt_key
 from hanse.sdk.function_pickling import FUNCTIONS_MAX, RemoteFunction
 from hanse.sdk.serialization import PayloadAssembler, PickledValue, is_large
 from hanse.sdk.shared_store import ExecutorStore
@@ -127,7 +127,7 @@ class WorkerConnection:
         settings = self._settings
         if isinstance(message, Hello) and self.hello is None:
             job, index, attempt = attempt_id = message.attempt_id
-            key, pin = attempt_key(settings.secret, job, index, attempt), settings.fingerprint
+            key, pin = derive_attempt_key(settings.secret, job, index, attempt), settings.fingerprint
             expected = secure_channel.compute_proof(
                 key, secure_channel.WORKER_ROLE, self._nonce, message.nonce, pin, attempt_id
             )

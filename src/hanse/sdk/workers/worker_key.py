@@ -4,7 +4,7 @@ import os
 import sys
 from typing import Final
 
-from hanse.model.attempt_key import SECRET_BYTES
+from hanse.model.attempt_key_derivation import SECRET_BYTES
 
 PR_SET_DUMPABLE: Final = 4
 """Option of ``prctl``."""

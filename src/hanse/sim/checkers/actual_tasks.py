@@ -56,8 +56,8 @@ class ActualTasks:
         """Jobs that a client asked to cancel."""
         self.retired_brokers: list[str] = []
         """Brokers that have retired, with everything that only they remembered."""
-        self.retired_clusters: list[str] = []
-        """Clusters that have retired."""
+        self.doubtful_clusters: list[str] = []
+        """Clusters that have retired, and are not on record as drained when they left."""
         self.gang_launches: dict[int, list[tuple[int, TaskId, str]]] = {}
         """Launches of gangs: true time, task, cluster."""
 
@@ -74,15 +74,15 @@ class ActualTasks:
             return True
         if spec.after and self.retired_brokers:
             return True  # no other broker may remember how such a job ended
-        tasks = [task_id(job, index) for index in range(spec.tasks)]
+        tasks = [task_id(job, index) for index in range(spec.task_count)]
         return any(other in self.failed_tasks or self.is_settled_without_success(other) for other in tasks)
 
     def can_fail_by_loss(self, task: TaskId, attempt: int) -> bool:
         """True if a loss of this attempt fails the task. Attempt 0: an attempt that nobody can report,
-        because its cluster has retired."""
+        because its cluster may have vanished with it."""
         plan = self.jobs.get(job_of(task))
         is_once = plan is not None and plan.spec.on_loss is OnLoss.FAIL
-        return is_once and (attempt > 0 or bool(self.retired_clusters))
+        return is_once and (attempt > 0 or bool(self.doubtful_clusters))
 
     def is_settled_without_success(self, task: TaskId) -> bool:
         """True if a broker has reported a final outcome of the task other than a success."""
@@ -95,12 +95,12 @@ class ActualTasks:
         if plan is None or self.specs[plan.number].deadline is not None:
             return False
         return self.has_succeeded(job) and not any(
-            self.is_settled_without_success(task_id(job, index)) for index in range(plan.spec.tasks)
+            self.is_settled_without_success(task_id(job, index)) for index in range(plan.spec.task_count)
         )
 
     def has_succeeded(self, job: JobId) -> bool:
         """True if every task of the job has really succeeded."""
         plan = self.jobs.get(job)
         return plan is not None and all(
-            task_id(job, index) in self.success_times for index in range(plan.spec.tasks)
+            task_id(job, index) in self.success_times for index in range(plan.spec.task_count)
         )

@@ -33,7 +33,7 @@ def check_restart_allowed(
     task = attempt.task
     for earlier in truth.begun_attempts.get(task, ()):
         ended = truth.actual_ends[task, earlier]
-        tasks = [task_id(job_of(task), index) for index in range(spec.tasks)]
+        tasks = [task_id(job_of(task), index) for index in range(spec.task_count)]
         regrouped = spec.gang and spec.retries and any(other in truth.failed_tasks for other in tasks)
         allowed = bool(spec.retries) if ended is Outcome.FAILED else spec.preemptible or regrouped
         if ended in (Outcome.SUCCEEDED, Outcome.LOST) or not allowed:

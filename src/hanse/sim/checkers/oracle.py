@@ -44,7 +44,7 @@ class Oracle(ActualTasks):
         if job not in self.acknowledged_jobs:
             self.acknowledged_jobs[job] = plan
             self.open_tasks += sum(
-                task_id(job, index) not in self.settlements for index in range(plan.spec.tasks)
+                task_id(job, index) not in self.settlements for index in range(plan.spec.task_count)
             )
 
     def on_task_settled(self, effect: TaskSettled) -> None:
@@ -121,7 +121,7 @@ class Oracle(ActualTasks):
     def check_terminal(self, waited: str) -> None:
         """Check that every task of every acknowledged job has ended."""
         for job, plan in self.acknowledged_jobs.items():
-            for index in range(plan.spec.tasks):
+            for index in range(plan.spec.task_count):
                 task = task_id(JobId(job), index)
                 if task not in self.settlements:
                     where = f"; it runs on {self.live_tasks[task].cluster}" if task in self.live_tasks else ""
@@ -140,7 +140,7 @@ class Oracle(ActualTasks):
         for job, launches in self.gang_launches.items():
             if self.can_be_cancelled(task_id(JobId(job), 0)):
                 continue
-            tasks = [task_id(JobId(job), index) for index in range(self.jobs[job].spec.tasks)]
+            tasks = [task_id(JobId(job), index) for index in range(self.jobs[job].spec.task_count)]
             for when, task, cluster in launches:
                 for other in tasks if when >= since else ():
                     if self.success_times.get(other, when) < when:

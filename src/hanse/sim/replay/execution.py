@@ -11,8 +11,8 @@ import msgspec
 
 from hanse.sim.replay.confidence_intervals import mean_with_interval
 from hanse.sim.replay.metrics import Curves, RunResult, as_dict, curves, measure
-from hanse.sim.replay.records import Progress, ReplaySettings, ReplayWorkload
 from hanse.sim.replay.registry import ReplayPolicy
+from hanse.sim.replay.run_records import Progress, ReplaySettings, ReplayWorkload
 from hanse.sim.replay.whole_job_metrics import curves_batch, measure_batch
 from hanse.sim.replay.whole_job_policies import BatchPolicy, BatchTrace
 
@@ -66,7 +66,7 @@ def run_policies(
                 assert isinstance(workload, BatchTrace)
                 run = run_batch(policy, workload, seeded)
                 yield run
-                if not progress(workload.tasks):
+                if not progress(workload.task_count):
                     return
                 continue
             assert isinstance(workload, ReplayWorkload)

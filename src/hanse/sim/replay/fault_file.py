@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 
 from hanse.model.ids import SECOND
-from hanse.sim.replay.records import ReplayError, ReplaySettings
+from hanse.sim.replay.run_records import ReplayError, ReplaySettings
 
 FAULTS_MAX: Final = 1_000
 """Largest number of faults in one run."""

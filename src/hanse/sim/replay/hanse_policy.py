@@ -34,7 +34,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from hanse.core.broker.withdrawal import EXPECTED_MAX
+from hanse.core.broker.attempt_withdrawal import EXPECTED_MAX
 from hanse.core.messaging.link import NEVER
 from hanse.core.runner.runner import Runner
 from hanse.model.effects import (
@@ -64,7 +64,7 @@ from hanse.sim.baselines.task_level import engine
 from hanse.sim.replay.compiled import find_objection, run_compiled
 from hanse.sim.replay.hanse_with_faults import run_with_faults
 from hanse.sim.replay.league_setup import JobSpecs, MessageCounts, check_workload, make_league, make_machines
-from hanse.sim.replay.records import Progress, ReplayError, ReplayOutcome, ReplaySettings, ReplayWorkload
+from hanse.sim.replay.run_records import Progress, ReplayError, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 UNREPORTED_TASKS_MAX: Final = EXPECTED_MAX // 2
 """Largest number of tasks whose starts need not be reported: a broker can expect so many starts."""
@@ -82,7 +82,7 @@ class LeanShell:
     """Shell of all machines of a league, with their messages and the running tasks."""
 
     def __init__(self, workload: ReplayWorkload, settings: ReplaySettings) -> None:
-        self.reports_starts = workload.tasks > UNREPORTED_TASKS_MAX
+        self.reports_starts = workload.task_count > UNREPORTED_TASKS_MAX
         self.workload = workload
         self.league = make_league(settings, reports_starts=self.reports_starts)
         self.machines = make_machines(self.league, workload, settings)
@@ -96,9 +96,9 @@ class LeanShell:
         self.ticks: dict[tuple[str, int], None] = {}
         """Pending ticks: a machine may ask for the same one several times."""
         self.number = 0
-        self.start = [-1] * workload.tasks
-        self.node = [-1] * workload.tasks
-        self.job_end = [-1] * workload.jobs
+        self.start = [-1] * workload.task_count
+        self.node = [-1] * workload.task_count
+        self.job_end = [-1] * workload.job_count
         self.job_of: dict[JobId, int] = {}
         self.started_tasks = 0
         self.running_tasks = 0
@@ -115,7 +115,7 @@ class LeanShell:
 
     def run(self, progress: Progress | None = None) -> ReplayOutcome:
         """Run the whole workload; stop early if ``progress`` asks for it."""
-        jobs = self.workload.jobs
+        jobs = self.workload.job_count
         while self.ended_jobs < jobs:
             now = self._play(engine.EVENTS_PER_REPORT)
             is_waiting = self.arrived_jobs == jobs and not self.running_tasks and self.ended_jobs < jobs
@@ -129,7 +129,7 @@ class LeanShell:
         """Process this many events, or as many as end the last job; return the time of the last one."""
         heap, lane, wakes, perform = self.heap, self.lane, self.ticks, self._perform
         handle = {name: machine.handle for name, machine in self.machines.items()}
-        jobs = self.workload.jobs
+        jobs = self.workload.job_count
         now = 0
         for _ in range(events):
             if lane and lane[0] < heap[0]:  # beats never end, so the heap is never empty
@@ -180,7 +180,7 @@ class LeanShell:
 
     def _schedule_arrival(self) -> None:
         job = self.arrived_jobs
-        if job < self.workload.jobs:
+        if job < self.workload.job_count:
             self.number += 1
             heappush(self.heap, (self.workload.arrival[job] + self.lead, self.number, "", job))
 
@@ -235,7 +235,7 @@ class LeanShell:
                 np.asarray(self.job_end, np.int64),
                 self.started_tasks,
                 decision_ns=self.decision_ns,
-                complete=self.ended_jobs == self.workload.jobs,
+                complete=self.ended_jobs == self.workload.job_count,
             )
         )
 
@@ -260,7 +260,7 @@ def run_hanse(
     if settings.engine != "machines":
         why = find_objection(workload, settings)
         if not why:
-            starts = workload.tasks > UNREPORTED_TASKS_MAX
+            starts = workload.task_count > UNREPORTED_TASKS_MAX
             return run_compiled(workload, settings, progress, starts, IDLE_BEATS_MAX)
         if settings.engine == "compiled":
             raise ReplayError(f"the compiled league cannot run this ({why}): use --engine machines")

@@ -38,7 +38,7 @@ from hanse.sim.replay.league_setup import (
     make_warden,
 )
 from hanse.sim.replay.queue_order import queue_order_of
-from hanse.sim.replay.records import Progress, ReplayError, ReplayOutcome, ReplaySettings, ReplayWorkload
+from hanse.sim.replay.run_records import Progress, ReplayError, ReplayOutcome, ReplaySettings, ReplayWorkload
 from hanse.sim.world import VirtualWorld
 
 RESUBMIT_AFTER: Final = 60 * SECOND
@@ -83,10 +83,10 @@ class RunWithFaults:
         rng = Random(settings.seed)
         self.network = CountingNetwork(self.world, rng, MessageCounts())
         self.league = _make_league(self.network, self.replay_league, workload, settings, rng)
-        self.start = [-1] * workload.tasks
-        self.node = [-1] * workload.tasks
-        self.job_end = [-1] * workload.jobs
-        self.accepted = [False] * workload.jobs
+        self.start = [-1] * workload.task_count
+        self.node = [-1] * workload.task_count
+        self.job_end = [-1] * workload.job_count
+        self.accepted = [False] * workload.job_count
         self.job_numbers: dict[JobId, int] = {}
         self.launched_at: dict[tuple[int, int], int] = {}
         """Live attempts: task and attempt -> time of the launch."""
@@ -121,7 +121,7 @@ class RunWithFaults:
     # --- clients -------------------------------------------------------------------------------------------
 
     def _schedule_arrival(self, job: int) -> None:
-        if job < self.workload.jobs:
+        if job < self.workload.job_count:
             self.world.call_at(self.lead + self.workload.arrival[job], self._on_arrival, job)
 
     def _on_arrival(self, job: int) -> None:
@@ -218,7 +218,7 @@ class RunWithFaults:
 
     def run(self, progress: Progress | None) -> ReplayOutcome:
         """Run until every job has ended; stop early if ``progress`` asks for it."""
-        jobs = self.workload.jobs
+        jobs = self.workload.job_count
         while self.ended_jobs < jobs:
             self.world.run(self.world.now + STEP)
             if not self.launched_at and self.world.now - self.progressed_at > STALL_LIMIT:
@@ -247,7 +247,9 @@ def _make_league(
     order = queue_order_of(workload, settings)
 
     def make_broker_of(config: BrokerConfig, _: PolicyNames) -> Broker:
-        bounds = msgspec.structs.replace(config, jobs_max=2 * workload.jobs, tasks_max=2 * workload.tasks)
+        bounds = msgspec.structs.replace(
+            config, jobs_max=2 * workload.job_count, tasks_max=2 * workload.task_count
+        )
         return make_broker(bounds, order)
 
     return SimulatedLeague(

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hanse.sim.replay.records import ReplayOutcome, ReplaySettings, ReplayWorkload
+from hanse.sim.replay.run_records import ReplayOutcome, ReplaySettings, ReplayWorkload
 
 
 def find_problems(
@@ -14,9 +14,9 @@ def find_problems(
     counts = offset[1:] - offset[:-1]
     arrival = np.asarray(workload.arrival, np.int64)
     found = []
-    if outcome.launches != workload.tasks or bool((outcome.start < 0).any()):
+    if outcome.launches != workload.task_count or bool((outcome.start < 0).any()):
         ran = int((outcome.start >= 0).sum())
-        found.append(f"{outcome.launches} launches and {ran} tasks that ran, of {workload.tasks} tasks")
+        found.append(f"{outcome.launches} launches and {ran} tasks that ran, of {workload.task_count} tasks")
     if bool(((outcome.node < 0) | (outcome.node >= settings.nodes)).any()):
         found.append("a task ran on a node that does not exist")
     early = outcome.start < np.repeat(arrival, counts) + start_messages * settings.delay_us

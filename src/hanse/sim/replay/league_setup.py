@@ -45,7 +45,7 @@ from hanse.policy.sizers import LeastSizer
 from hanse.registry import NODE_RANKERS, QUEUE_ORDERS
 from hanse.sim.baselines.task_level.job_ranks import is_short
 from hanse.sim.replay.queue_order import queue_order_of
-from hanse.sim.replay.records import ReplayError, ReplayOutcome, ReplaySettings, ReplayWorkload
+from hanse.sim.replay.run_records import ReplayError, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 SLOT: Final = Resources(cpu=1_000)
 """Capacity of a node and request of a task."""
@@ -182,8 +182,8 @@ def broker_config(
         brokers=(name,) if is_alone else league.brokers,
         clusters=tuple(warden.name for warden in league.wardens),
         timings=league.timings,
-        jobs_max=2 * workload.jobs,
-        tasks_max=2 * workload.tasks,
+        jobs_max=2 * workload.job_count,
+        tasks_max=2 * workload.task_count,
         decisions=False,
     )
 

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from hanse.sim.replay.records import SECOND, ReplayOutcome, ReplaySettings, ReplayWorkload
+from hanse.sim.replay.run_records import SECOND, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 Floats = npt.NDArray[np.float64]
 
@@ -110,8 +110,8 @@ def measure(
         order=named[1],
         seed=settings.seed,
         trace=workload.name,
-        tasks=workload.tasks,
-        jobs=workload.jobs,
+        tasks=workload.task_count,
+        jobs=workload.job_count,
         nodes=settings.nodes,
         clusters=settings.clusters,
         brokers=settings.brokers,

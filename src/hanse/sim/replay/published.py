@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hanse.sim.replay.records import SECOND, ReplaySettings
+from hanse.sim.replay.run_records import SECOND, ReplaySettings
 
 AUTHORS: Final = "authors' logs"
 SIMULATOR: Final = "independent simulator"
@@ -140,7 +140,7 @@ _TABLES: Final = (
 )  # fmt: skip
 
 
-def _logged() -> list[PublishedCase]:
+def _logged_cases() -> list[PublishedCase]:
     """Return the authors' logs: Google sub-trace at 10,000 and 50,000 nodes, durations in whole seconds."""
     crowded = _settings(10_000, 4, 25, 1129.532)
     alone = msgspec.structs.replace(crowded, brokers=1, clusters=1)
@@ -178,7 +178,7 @@ def _logged() -> list[PublishedCase]:
     ]
 
 
-def _ablations() -> list[PublishedCase]:
+def _ablation_cases() -> list[PublishedCase]:
     """Return the sensitivity studies on Yahoo at 5,000 nodes, and the sub-second trace."""
     base = _settings(5000, 5, 10, 90.5811)
     found = []
@@ -212,4 +212,4 @@ def _ablations() -> list[PublishedCase]:
 
 def cases() -> list[PublishedCase]:
     """Return all cases, in the order of the table."""
-    return [*_logged(), *(case for table in _TABLES for case in table.cases()), *_ablations()]
+    return [*_logged_cases(), *(case for table in _TABLES for case in table.cases()), *_ablation_cases()]

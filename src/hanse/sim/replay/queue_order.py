@@ -6,7 +6,7 @@ from typing import Final
 from hanse.policy.interface import JobFacts, QueueOrder
 from hanse.policy.queue_orders import FewestRemaining, PriorityWithAgeing, ShortFirst
 from hanse.registry import QUEUE_ORDERS
-from hanse.sim.replay.records import ReplaySettings, ReplayWorkload
+from hanse.sim.replay.run_records import ReplaySettings, ReplayWorkload
 
 _WITH_PARAMETERS: Final[dict[str, Callable[[ReplayWorkload, ReplaySettings], QueueOrder]]] = {
     ShortFirst.name: lambda _, settings: ShortFirst(settings.short_cutoff_us),

@@ -9,9 +9,9 @@ import msgspec
 from hanse.sim.baselines.task_level.central import central, ideal, independent
 from hanse.sim.baselines.task_level.eagle import eagle
 from hanse.sim.baselines.task_level.hawk import hawk
-from hanse.sim.baselines.task_level.limited_sharing import shared
+from hanse.sim.baselines.task_level.load_sharing import load_sharing
 from hanse.sim.baselines.task_level.megha import megha, megha_repaired
-from hanse.sim.baselines.task_level.megha_logged import megha_logged
+from hanse.sim.baselines.task_level.megha_log_reproduction import megha_logged
 from hanse.sim.baselines.task_level.pigeon import pigeon
 from hanse.sim.baselines.task_level.sparrow import sparrow
 from hanse.sim.replay.compiled import find_settings_objection
@@ -19,7 +19,7 @@ from hanse.sim.replay.fault_file import read_faults
 from hanse.sim.replay.hanse_policy import run_hanse
 from hanse.sim.replay.league_setup import find_objection
 from hanse.sim.replay.queue_order import find_literature_objection
-from hanse.sim.replay.records import (
+from hanse.sim.replay.run_records import (
     Progress,
     ReplayError,
     ReplayOutcome,
@@ -101,7 +101,7 @@ _BUILT_IN: Final = (
     ),
     ReplayPolicy(
         "shared",
-        shared,
+        load_sharing,
         "every broker its own nodes, gossip of free counts",
         "",
         2,

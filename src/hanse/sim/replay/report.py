@@ -8,7 +8,7 @@ import msgspec
 
 from hanse.sim.replay.execution import ReplayRun, write_atomically
 from hanse.sim.replay.plots import Axis, Line, distribution, plot
-from hanse.sim.replay.records import ReplaySettings
+from hanse.sim.replay.run_records import ReplaySettings
 
 COLUMNS: Final = (
     ("policy", "policy"), ("order", "order"), ("delay_mean", "delay mean s"), ("delay_p50", "p50"),

@@ -20,8 +20,8 @@ import msgspec
 from hanse.policy.node_rankers import FirstNodeRanker
 from hanse.sim.replay.execution import run_batch, run_once
 from hanse.sim.replay.metrics import as_dict
-from hanse.sim.replay.records import ReplayError, ReplaySettings, ReplayWorkload
 from hanse.sim.replay.registry import select_policies
+from hanse.sim.replay.run_records import ReplayError, ReplaySettings, ReplayWorkload
 from hanse.sim.replay.trace_workload import file_digest, read_workload, scale_to_load
 from hanse.sim.replay.whole_job_policies import BatchTrace, batch_names, select_batch_policies
 from hanse.sim.replay.whole_job_policies import scale_to_load as batch_at_load

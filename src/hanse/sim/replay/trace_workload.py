@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from hanse.sim.replay.records import ReplayError, ReplayWorkload
+from hanse.sim.replay.run_records import ReplayError, ReplayWorkload
 from hanse.sim.traces import JobChunk, ReadOptions, ReadReport, load_with_report
 
 
@@ -27,11 +27,11 @@ def workload_from_chunk(chunk: JobChunk, name: str) -> ReplayWorkload:
     heads = chunk.offset[:-1][keep]
     # entries without a task have no durations, so leaving them out shifts no other task
     estimate = np.add.reduceat(chunk.duration, heads) // counts[keep]
-    priority = chunk.extra.get("priority", np.zeros(chunk.jobs, np.int64))[keep]
+    priority = chunk.extra.get("priority", np.zeros(chunk.job_count, np.int64))[keep]
     return ReplayWorkload(
         name,
         (arrival - arrival[0]).tolist(),
-        [*heads.tolist(), chunk.tasks],
+        [*heads.tolist(), chunk.task_count],
         chunk.duration.tolist(),
         estimate.tolist(),
         priority.tolist(),

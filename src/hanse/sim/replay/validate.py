@@ -14,9 +14,9 @@ from hanse.sim.replay.confidence_intervals import mean_with_interval
 from hanse.sim.replay.execution import run_once
 from hanse.sim.replay.metrics import RunResult
 from hanse.sim.replay.published import PublishedCase, cases
-from hanse.sim.replay.records import SECOND, ReplayWorkload
 from hanse.sim.replay.registry import policies
 from hanse.sim.replay.report import format_figure
+from hanse.sim.replay.run_records import SECOND, ReplayWorkload
 from hanse.sim.replay.trace_workload import read_workload
 
 NAMES: Final = {
@@ -153,7 +153,7 @@ def _heading(case: PublishedCase, workload: ReplayWorkload) -> list[str]:
     settings = case.settings
     facts = (
         f"Load {workload.load(settings.nodes):.3f}",
-        f"{workload.jobs} jobs, {workload.tasks} tasks",
+        f"{workload.job_count} jobs, {workload.task_count} tasks",
         f"short below {settings.short_cutoff_us / SECOND:g} s",
         f"{settings.short_percent:g} % of the nodes for short jobs",
         f"Pigeon in groups of {settings.pigeon_group}",

@@ -6,7 +6,7 @@ import numpy as np
 
 from hanse.sim.baselines.gpu.placement import DEMAND
 from hanse.sim.replay.metrics import POINTS, Curves, Floats, RunResult, percentile
-from hanse.sim.replay.records import SECOND, ReplaySettings
+from hanse.sim.replay.run_records import SECOND, ReplaySettings
 from hanse.sim.replay.whole_job_policies import (
     BatchOutcome,
     BatchPolicy,
@@ -27,7 +27,7 @@ def measure_batch(
     """Return the figures of a run; those without meaning here (no network, no time) are 0 or None."""
     wall, cpu = seconds
     placed = isinstance(outcome, PlacementResult)
-    tasks = outcome.pods if isinstance(outcome, PlacementResult) else trace.tasks
+    tasks = outcome.pods if isinstance(outcome, PlacementResult) else trace.task_count
     jobs = outcome.pods if isinstance(outcome, PlacementResult) else len(outcome.arrival)
     return RunResult(
         policy=policy.name,

@@ -28,7 +28,7 @@ from hanse.sim.baselines.gpu.placement import place_pods
 from hanse.sim.baselines.gpu.schedulers import GPU_SCHEDULERS
 from hanse.sim.baselines.rigid import workload as rigid
 from hanse.sim.baselines.rigid.schedulers import RIGID_SCHEDULERS
-from hanse.sim.replay.records import ReplayError, ReplaySettings
+from hanse.sim.replay.run_records import ReplayError, ReplaySettings
 from hanse.sim.traces import JobChunk, read_nodes
 
 Ints = npt.NDArray[np.int64]
@@ -42,9 +42,9 @@ class BatchTrace(msgspec.Struct, frozen=True, eq=False):
     chunk: JobChunk
 
     @property
-    def tasks(self) -> int:
+    def task_count(self) -> int:
         """Number of tasks of its jobs."""
-        return self.chunk.tasks
+        return self.chunk.task_count
 
 
 class BatchOutcome(msgspec.Struct, frozen=True, eq=False):
@@ -203,7 +203,7 @@ def batch_names() -> tuple[str, ...]:
 
 def _can_serve(family: str, chunk: JobChunk) -> bool:
     """True if a trace has the columns that a family needs."""
-    if not chunk.jobs or chunk.needs is not None:
+    if not chunk.job_count or chunk.needs is not None:
         return False
     if family == "placement":
         return "num_gpu" in chunk.extra and "gpu_spec" in chunk.extra

@@ -4,7 +4,7 @@ from typing import Final
 
 from hanse.model.effects import Effect, ExtendWatchdog, SendMessage, WakeAt
 from hanse.model.events import BackendReported, Booted, Event, MessageReceived, Tick
-from hanse.model.history import HistoryEffect
+from hanse.model.job_history import HistoryEffect
 from hanse.model.messages import (
     Ack,
     Envelope,
@@ -15,8 +15,8 @@ from hanse.model.messages import (
     RunnerLease,
     WardenHeartbeat,
 )
-from hanse.sim.render import effect_text, event_text, name_as_words, seconds_text
-from hanse.sim.story import Story
+from hanse.sim.event_text import effect_text, event_text, name_as_words, seconds_text
+from hanse.sim.task_story import Story
 
 BACKGROUND_MESSAGES: Final = (
     Ack,

@@ -16,15 +16,16 @@ from hanse.model.effects import (
     RequestRejected,
     TaskSettled,
     TasksSettled,
+    for_each_task,
 )
 from hanse.model.ids import MILLISECOND, SECOND, broker_number, parse_task
 from hanse.model.messages import Envelope, Outcome
 from hanse.model.resources import Resources
 from hanse.sim.backend import NEVER_ENDS, PlannedEnd
 from hanse.sim.checkers.oracle import Oracle
+from hanse.sim.event_text import record_text, resources_text
 from hanse.sim.league import LeagueDesign, LeagueFactories, PolicyNames, SimulatedLeague
 from hanse.sim.network import SimulatedLink
-from hanse.sim.render import record_text, resources_text
 from hanse.sim.scripts.manual_network import ManualNetwork
 from hanse.sim.scripts.script_log import ScriptLog, message_name
 from hanse.sim.scripts.words import (
@@ -35,7 +36,6 @@ from hanse.sim.scripts.words import (
     parse_resources,
     parse_value,
 )
-from hanse.sim.settled_tasks import for_each_task
 from hanse.sim.workload import GroupBehaviour, JobPlan, SeedWorkload
 from hanse.sim.world import Violation, VirtualWorld
 

@@ -16,7 +16,7 @@ import msgspec
 
 from hanse.sim.traces.chunk import JobChunk
 from hanse.sim.traces.chunk_builder import DAG_ENTRIES_MAX, ChunkBuilder, NameTable, TraceRow
-from hanse.sim.traces.csv_with_header import split_fields
+from hanse.sim.traces.csv_datasets import split_fields
 from hanse.sim.traces.read_report import ReadReport, TraceError
 from hanse.sim.traces.reader import (
     FileHead,

@@ -67,12 +67,12 @@ class JobChunk(msgspec.Struct, frozen=True, eq=False):
     """Keys of ``extra`` whose numbers are indices into ``names`` (-1 = none)."""
 
     @property
-    def jobs(self) -> int:
+    def job_count(self) -> int:
         """Number of entries."""
         return len(self.job)
 
     @property
-    def tasks(self) -> int:
+    def task_count(self) -> int:
         """Number of tasks."""
         return len(self.duration)
 
@@ -90,7 +90,7 @@ class JobChunk(msgspec.Struct, frozen=True, eq=False):
 
     def check(self) -> None:
         """Assert the guarantees of every reader."""
-        jobs = self.jobs
+        jobs = self.job_count
         columns = (self.arrival, self.cpu, self.memory, self.gpu, self.estimate, self.parent)
         assert all(column.dtype == np.int64 and len(column) == jobs for column in (self.job, *columns))
         assert self.duration.dtype == np.int64
@@ -107,7 +107,7 @@ class JobChunk(msgspec.Struct, frozen=True, eq=False):
         assert all(key in self.extra for key in self.name_keys)
         if jobs:
             assert all(int(column.min()) >= 0 for column in columns[:-1])
-        if self.tasks:
+        if self.task_count:
             assert int(self.duration.min()) >= 0
         if self.needs is not None:
             assert len(self.needs[0]) == len(self.needs[1])
@@ -132,8 +132,8 @@ def concatenate(chunks: Sequence[JobChunk]) -> JobChunk:
         return chunks[0]
     table: dict[str, int] = {}
     index_maps = [_map_name_indices(chunk.names, table) for chunk in chunks]
-    starts = np.cumsum([0, *(chunk.jobs for chunk in chunks)])
-    tasks = np.cumsum([0, *(chunk.tasks for chunk in chunks)])
+    starts = np.cumsum([0, *(chunk.job_count for chunk in chunks)])
+    tasks = np.cumsum([0, *(chunk.task_count for chunk in chunks)])
     edges = [
         (chunk.needs, start) for chunk, start in zip(chunks, starts, strict=False) if chunk.needs is not None
     ]
@@ -182,7 +182,7 @@ def take(chunk: JobChunk, entries: Ints) -> JobChunk:
     task_indices = np.repeat(chunk.offset[:-1][entries] - offset[:-1], counts) + np.arange(int(offset[-1]))
     needs = None
     if chunk.needs is not None:
-        new_entry = np.full(chunk.jobs, -1, np.int64)
+        new_entry = np.full(chunk.job_count, -1, np.int64)
         new_entry[entries] = np.arange(len(entries))
         later, earlier = new_entry[chunk.needs[0]], new_entry[chunk.needs[1]]
         kept = (later >= 0) & (earlier >= 0)

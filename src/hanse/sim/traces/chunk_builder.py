@@ -169,8 +169,8 @@ class ChunkBuilder:
             extra=self._extra(),
             name_keys=self._name_keys,
         )
-        self.report.jobs += chunk.jobs
-        self.report.tasks += chunk.tasks
+        self.report.jobs += chunk.job_count
+        self.report.tasks += chunk.task_count
         self._reset()
         return chunk
 

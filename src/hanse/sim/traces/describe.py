@@ -87,7 +87,7 @@ class TraceDescription:
 
     def add(self, chunk: JobChunk) -> None:
         """Add a chunk."""
-        if not chunk.jobs:
+        if not chunk.job_count:
             return
         self.tasks_per_job.add(chunk.counts())
         self.duration.add(chunk.duration)

@@ -111,11 +111,11 @@ def load_from_reader(reader: OpenTrace, limit: int | None = None) -> JobChunk:
     jobs = 0
     for chunk in reader:
         chunks.append(chunk)
-        jobs += chunk.jobs
+        jobs += chunk.job_count
         if limit is not None and jobs >= limit:
             break
     whole = concatenate(chunks)
-    if limit is not None and whole.jobs > limit:
+    if limit is not None and whole.job_count > limit:
         whole = take(whole, np.arange(limit))
     return sort_by_arrival(whole)
 

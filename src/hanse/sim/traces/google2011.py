@@ -15,7 +15,7 @@ import msgspec
 
 from hanse.sim.traces.chunk import JobChunk
 from hanse.sim.traces.chunk_builder import ChunkBuilder, NameTable, TraceRow
-from hanse.sim.traces.csv_with_header import split_fields
+from hanse.sim.traces.csv_datasets import split_fields
 from hanse.sim.traces.read_options import ReadOptions
 from hanse.sim.traces.read_report import ReadReport
 from hanse.sim.traces.reader import (

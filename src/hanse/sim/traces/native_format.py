@@ -15,7 +15,7 @@ import msgspec
 
 from hanse.sim.traces.chunk import JobChunk
 from hanse.sim.traces.chunk_builder import ChunkBuilder, NameTable, TraceRow
-from hanse.sim.traces.csv_with_header import read_rows
+from hanse.sim.traces.csv_datasets import read_rows
 from hanse.sim.traces.parquet import open_parquet, read_parquet_rows
 from hanse.sim.traces.reader import (
     ParsedRow,

@@ -9,7 +9,7 @@ import numpy as np
 
 from hanse.sim.traces.chunk import Ints, SmallInts
 from hanse.sim.traces.chunk_builder import AMOUNT_MAX, NameTable
-from hanse.sim.traces.csv_with_header import MEBIBYTE, split_fields
+from hanse.sim.traces.csv_datasets import MEBIBYTE, split_fields
 from hanse.sim.traces.line_source import TraceSource
 from hanse.sim.traces.parquet import read_parquet_rows
 from hanse.sim.traces.read_options import DEFAULT_READ_OPTIONS, ReadOptions

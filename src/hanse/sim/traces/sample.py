@@ -33,7 +33,7 @@ def sample(chunks: Iterable[JobChunk], sampling: Sampling) -> Iterator[JobChunk]
     """Yield the chunks of the jobs that stay; empty ones are left out."""
     dag_count, last = 0, None
     for chunk in chunks:
-        if not chunk.jobs:
+        if not chunk.job_count:
             continue
         # the running number of each entry's DAG; entries of one DAG are adjacent
         first = np.concatenate([[last is None or chunk.parent[0] != last], np.diff(chunk.parent) != 0])

@@ -104,8 +104,8 @@ class TraceWriter:
         """Write a chunk."""
         assert self._output is not None, "a TraceWriter writes inside its with statement"
         self._output.write(chunk)
-        self.jobs += chunk.jobs
-        self.tasks += chunk.tasks
+        self.jobs += chunk.job_count
+        self.tasks += chunk.task_count
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -136,7 +136,7 @@ def extra_columns(chunk: JobChunk) -> dict[str, str]:
 
 def _needed_jobs(chunk: JobChunk) -> list[list[int]]:
     """Return for each entry the numbers of the jobs it needs."""
-    out: list[list[int]] = [[] for _ in range(chunk.jobs)]
+    out: list[list[int]] = [[] for _ in range(chunk.job_count)]
     if chunk.needs is not None:
         for later, earlier in zip(chunk.needs[0].tolist(), chunk.job[chunk.needs[1]].tolist(), strict=True):
             out[later].append(earlier)

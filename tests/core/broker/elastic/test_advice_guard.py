@@ -15,7 +15,7 @@ from hanse.core.broker.elastic.advice_guard import (
 from hanse.model.advice import Advice
 from hanse.model.ids import SECOND, job_of, task_id
 from hanse.model.messages import ResourceUsage
-from tests.core.broker.elastic.test_advice import advise, elastic, guarded, sized
+from tests.core.broker.elastic.test_advice_client import advise, elastic, guarded, sized
 from tests.core.wired import Wired, job, node, tasks
 
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from hanse.model.decision import DecisionKind
+from hanse.model.decision_record import DecisionKind
 from hanse.model.ids import SECOND, JobId, task_id
 from hanse.model.job import TaskGroup
 from hanse.model.messages import ResourceUsage

@@ -13,7 +13,7 @@ from hanse.live.backends.process.backend import ProcessBackend
 from hanse.live.backends.process.cgroups import TaskLimits, choose_limits
 from hanse.live.backends.process.default_memory import MemoryDefault
 from hanse.live.backends.process.sandbox import SandboxMissingError
-from hanse.model.attempt_key import attempt_key
+from hanse.model.attempt_key_derivation import derive_attempt_key
 from hanse.model.ids import job_of, job_text
 from hanse.model.messages import Outcome
 from hanse.model.program import Program, encode_program
@@ -223,7 +223,7 @@ def test_a_key_gets_into_the_sandbox(place: Path) -> None:
 
     async def story(desk: Desk) -> None:
         await desk.run(launch(encode_program(Program(("cat",), secret=secret))))
-        key = attempt_key(secret, job_text(job_of(task(0))), 0, 1)
+        key = derive_attempt_key(secret, job_text(job_of(task(0))), 0, 1)
         assert (await read(desk.backend)).decode() == key.hex()
 
     with_desk(lambda: sandboxed(place), story)

@@ -67,7 +67,7 @@ def test_tables_give_the_measure_of_the_definition(
 ) -> None:
     typical = typical_pods(pods_of(*pods))
     tables = FragmentTables(typical, len(MODELS))
-    found = tables.fragment(np.asarray([model]), np.asarray([cpu]), np.asarray([idle], np.int64))[0]
+    found = tables.node_fragment(np.asarray([model]), np.asarray([cpu]), np.asarray([idle], np.int64))[0]
     assert found == pytest.approx(fragment_by_definition(typical, model, cpu, idle), abs=1e-6)
 
 
@@ -115,7 +115,7 @@ def test_fgd_takes_the_least_growth_of_fragmentation(
     cluster.idle[:] = [idle for _, _, idle in states]
     cluster.whole[:] = (cluster.idle == MILLI).sum(axis=1)
     cluster.fullest[:] = cluster.idle.max(axis=1)
-    room = cluster.feasible(0)
+    room = cluster.feasible_nodes(0)
     assume(len(room))
     cpu, _, count, milli, _ = wanted
     expected: list[tuple[float, int, int]] = []
@@ -192,4 +192,4 @@ def test_fgd_does_not_break_a_pair_that_a_larger_pod_could_use() -> None:
     cluster = IdleCluster(nodes_of((50, 10, 3, 1)), types, np.arange(1))
     cluster.idle[0, 2] = 500
     chooser = FgdChooser(FragmentTables(typical, len(MODELS)))
-    assert chooser(cluster, types, 0, cluster.feasible(0)) == (0, 2)
+    assert chooser(cluster, types, 0, cluster.feasible_nodes(0)) == (0, 2)

@@ -31,7 +31,7 @@ def test_published_figures(case: RigidCase) -> None:
 
 def test_backfilling_keeps_its_promises_on_a_real_log() -> None:
     workload = from_chunk(load(TRACES / "swf" / "kth_sp2_1996.swf.gz"), "requested")
-    assert workload.jobs == 28_475
+    assert workload.job_count == 28_475
     waits = {}
     for name in ("fcfs", "easy", "conservative"):
         outcome = RIGID_SCHEDULERS[name](workload, RigidSettings(100))

@@ -158,10 +158,10 @@ def test_profile_finds_the_earliest_hole() -> None:
     profile = Profile(8)
     profile.add(0, 10, -6)
     profile.add(12, 20, -8)
-    assert profile.earliest(2, 12) == 0
-    assert profile.earliest(2, 13) == 20
-    assert profile.earliest(4, 2) == 10
-    assert profile.earliest(4, 3) == 20
+    assert profile.earliest_start(2, 12) == 0
+    assert profile.earliest_start(2, 13) == 20
+    assert profile.earliest_start(4, 2) == 10
+    assert profile.earliest_start(4, 3) == 20
     profile.add(12, 20, 8)
     profile.add(0, 10, 6)
     assert (profile.times, profile.free) == ([0], [8])

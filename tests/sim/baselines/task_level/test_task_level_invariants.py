@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hanse.registry import QUEUE_ORDERS
 from hanse.sim.baselines.task_level import engine
 from hanse.sim.replay.invariants import find_problems
-from hanse.sim.replay.records import ReplayOutcome, ReplaySettings, ReplayWorkload
 from hanse.sim.replay.registry import policies
+from hanse.sim.replay.run_records import ReplayOutcome, ReplaySettings, ReplayWorkload
 
 SECOND = 1_000_000
 NAMES = tuple(policies())
@@ -63,7 +63,7 @@ def test_every_task_runs_once_and_no_node_runs_two(
     outcome = policy(workload, chosen)
     assert find_problems(workload, chosen, outcome, policy.start_messages) == []
     assert outcome.complete
-    assert len(outcome.decision_ns) == workload.jobs
+    assert len(outcome.decision_ns) == workload.job_count
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -110,7 +110,7 @@ def test_progress_grows_to_the_number_of_tasks(monkeypatch: pytest.MonkeyPatch) 
         policies()[name](workload, ReplaySettings(nodes=40, clusters=1, brokers=1), watch)
         assert len(seen) > 1, name
         assert seen == sorted(seen), name
-        assert seen[-1] == workload.tasks, name
+        assert seen[-1] == workload.task_count, name
 
 
 def _deterministic(outcome: ReplayOutcome) -> tuple[object, ...]:

@@ -7,12 +7,12 @@ from hanse.registry import QUEUE_ORDERS
 from hanse.sim.baselines.task_level.central import central, ideal, independent
 from hanse.sim.baselines.task_level.eagle import eagle
 from hanse.sim.baselines.task_level.hawk import hawk
-from hanse.sim.baselines.task_level.limited_sharing import shared
+from hanse.sim.baselines.task_level.load_sharing import load_sharing
 from hanse.sim.baselines.task_level.megha import megha, megha_repaired
-from hanse.sim.baselines.task_level.megha_logged import megha_logged
+from hanse.sim.baselines.task_level.megha_log_reproduction import megha_logged
 from hanse.sim.baselines.task_level.pigeon import pigeon
 from hanse.sim.baselines.task_level.sparrow import sparrow
-from hanse.sim.replay.records import ReplaySettings, ReplayWorkload
+from hanse.sim.replay.run_records import ReplaySettings, ReplayWorkload
 
 SECOND = 1_000_000
 FLOOR = 1500
@@ -42,7 +42,7 @@ def _naive(workload: ReplayWorkload, nodes: int, order: str, cutoff: int) -> lis
     left = [len(tasks) for tasks in waiting]
     running: list[tuple[int, int, int]] = []  # end, node, job
     free = list(reversed(range(nodes)))
-    start = [-1] * workload.tasks
+    start = [-1] * workload.task_count
     upcoming = list(range(len(arrival)))
     present: list[int] = []
 
@@ -126,7 +126,7 @@ def test_independent_brokers_do_not_help_each_other_and_sharing_ones_do() -> Non
     chosen = ReplaySettings(nodes=4, clusters=1, brokers=2)
     alone = independent(workload, chosen)
     assert sorted((alone.start // SECOND).tolist()) == [0, 0, 10, 10]
-    together = shared(workload, chosen)
+    together = load_sharing(workload, chosen)
     assert (together.start // SECOND).tolist() == [0, 0, 0, 0]
     assert (
         together.messages == 4 * 3 + 1 + 2
@@ -136,7 +136,7 @@ def test_independent_brokers_do_not_help_each_other_and_sharing_ones_do() -> Non
 def test_gossip_moves_waiting_tasks_to_nodes_that_fell_free() -> None:
     # broker 1's job occupies its share for 2 s, and the gossip of 1 s says so; broker 0's second job waits
     workload = made([(0, [100, 100]), (1, [2, 2]), (1_100_000, [1, 1])])
-    ran = shared(workload, ReplaySettings(nodes=4, clusters=1, brokers=2, gossip_us=SECOND))
+    ran = load_sharing(workload, ReplaySettings(nodes=4, clusters=1, brokers=2, gossip_us=SECOND))
     # node ends at 2.001 s, told at 2.0015 s; the next gossip leaves at 3 s
     assert [start // SECOND for start in ran.start.tolist()][4:] == [3, 3]
 

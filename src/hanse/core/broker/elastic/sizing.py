@@ -14,12 +14,12 @@ import msgspec
 
 from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.context import BrokerContext
-from hanse.core.broker.elastic.advice import AdviceClient, AdviceState
+from hanse.core.broker.elastic.advice_client import AdviceClient, AdviceState
 from hanse.core.broker.elastic.advice_request import GROUPS_SHOWN_MAX, Group, build_advice_request
 from hanse.core.broker.elastic.duration_stats import DurationStatsState, DurationStatsStore
 from hanse.core.broker.job_table import JobRecord, shape_of
 from hanse.model.advice import Advice
-from hanse.model.decision import DecisionKind
+from hanse.model.decision_record import DecisionKind
 from hanse.model.duration_stats import DurationStatsUpdate
 from hanse.model.effects import RequestAdvice
 from hanse.model.events import AdviceReceived
@@ -45,7 +45,7 @@ class ElasticSizing:
 
     def __init__(self, context: BrokerContext) -> None:
         self.context = context
-        self.duration_stats = DurationStatsStore(context.membership.peers)
+        self.duration_stats = DurationStatsStore(context.gossip.peers)
         self.advice = AdviceClient(context)
         self.waiting: dict[str, dict[Group, None]] = {}
         """Kind -> groups that were sized in advance and are in a line."""
@@ -216,7 +216,7 @@ class ElasticSizing:
         context, state = self.context, self.duration_stats.state
         if not state.version and not state.peers:
             return  # no broker has seen an elastic task end
-        for peer, update in self.duration_stats.make_updates(context.membership.is_alive):
+        for peer, update in self.duration_stats.make_updates(context.gossip.is_alive):
             context.links.send_soft(context.effects, peer, update)
 
     def on_duration_stats_update(self, peer: str, update: DurationStatsUpdate) -> list[Group]:

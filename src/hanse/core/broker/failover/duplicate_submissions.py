@@ -45,7 +45,7 @@ class DuplicateSubmissions:
         """Mark jobs that may have been submitted elsewhere, unless they were acknowledged."""
         doubtful = self.state.doubtful
         for record in records:
-            if not record.admitted and record.spec.client_id and self.context.membership.peers:
+            if not record.admitted and record.spec.client_id and self.context.gossip.peers:
                 doubtful.setdefault(record.id, {})
 
     def must_wait(self, record: JobRecord) -> bool:
@@ -57,7 +57,7 @@ class DuplicateSubmissions:
         if answers is None:
             return False
         context, waits = self.context, False
-        for peer in context.membership.peers:
+        for peer in context.gossip.peers:
             if answers.get(peer) or not context.is_reachable(peer):
                 continue
             waits = True

@@ -75,6 +75,19 @@ class OwnedShard(
     agreed_version: int = 0
     """Version of the league file by which every warden has agreed to the takeover of this shard."""
 
+    abandoned_at: dict[str, bool] = {}
+    """Clusters of ``disowned_by`` whose owner of this shard has retired and never acted there."""
+    disowned_number: int = 0
+    """Highest number of takeovers that a warden which has another owner has told."""
+    skipped_count: int = 0
+    """Takeovers that the term counts and that did not happen: each reclaim skips the numbers of the takeover
+    that was abandoned and of its own."""
+
+    @property
+    def takeover_number(self) -> int:
+        """Number of takeovers of the shard up to the one by which we became its owner."""
+        return takeover_count(self.term) - self.skipped_count
+
     def is_unknown_to(self, cluster: str, since: int) -> bool:
         """True if the warden of a cluster that joined in version ``since`` may take a former owner of this
         shard for its owner: it was not asked at the takeover, and has not answered a registration."""
@@ -186,7 +199,7 @@ class PendingRelease(
 
     shard: ShardId
     term: int
-    """Our term when we owned the shard."""
+    """Term that tells which takeover made us the owner."""
     former_owner: str
     """Broker from which we took the shard over."""
     new_owner: str
@@ -216,6 +229,8 @@ class OwnedShardsState(
     """Jobs that may be elsewhere, too -> peers that were asked, True if the peer does not know the job."""
     new_owners: dict[JobId, str] = {}
     """Owner of each of ``transferred_jobs``."""
+    orphaned: dict[JobId, dict[str, bool]] = {}
+    """Jobs of which nobody will tell us -> peers that do not know the job; see ``orphaned_jobs``."""
 
     def record_transfer(self, jobs: Sequence[JobId], new_owner: str, most: int) -> None:
         """Record that a new owner has jobs; remember ``most`` of all such jobs."""
@@ -241,7 +256,7 @@ class OwnedShards:
 
     def __init__(self, broker: str) -> None:
         self.broker = broker
-        self.state = OwnedShardsState(0, {}, {}, {}, NEVER, [], {}, {})
+        self.state = OwnedShardsState(0, {}, {}, {}, NEVER, [], {}, {}, {})
         """One record permanently: parts may keep it, because ``restore`` only fills it."""
         self.ids: tuple[ShardId, ...] = ()
         """Ids of the owned shards, as the reply to every warden's heartbeat carries them."""
@@ -339,6 +354,7 @@ def new_owned_shard(term: int, standby: str) -> OwnedShard:
         closed_at={},
         republishing=[],
         republishing_columns=[],
+        abandoned_at={},
     )
     owned.done_runs = []
     return owned

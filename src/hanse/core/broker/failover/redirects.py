@@ -29,8 +29,8 @@ def find_answering_broker(
         return config.name
     number = broker_number(job)
     first = config.brokers[number - 1] if 0 < number <= len(config.brokers) else ""
-    others = context.membership.ring if config.retired else ()  # the one that knew may have left
+    others = context.gossip.ring if config.retired else ()  # the one that knew may have left
     for name in (state.new_owners.get(job, ""), standby_shards.find_owner(job), first, *others):
-        if name and name != config.name and name not in asked and context.membership.is_alive(name):
+        if name and name != config.name and name not in asked and context.gossip.is_alive(name):
             return name
     return ""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from hanse.core.broker.context import BrokerContext
+from hanse.core.broker.failover.abandoned_takeover import is_owned_by_retired, is_takeover_abandoned
 from hanse.core.broker.failover.duplicate_submissions import DuplicateSubmissions
 from hanse.core.broker.failover.end_columns import CutEnds
 from hanse.core.broker.failover.end_log import EndLog
@@ -18,8 +19,9 @@ from hanse.core.broker.failover.owned_shards import (
     new_owned_shard,
 )
 from hanse.core.broker.failover.replica_updates import replica_messages
+from hanse.core.broker.failover.shard_teardown import ShardTeardown
 from hanse.core.broker.failover.standby import StandbyShards
-from hanse.core.broker.failover.teardown import ShardTeardown
+from hanse.core.broker.failover.terms import reclaimed_term, takeover_count
 from hanse.core.broker.job_lifecycle import JobLifecycle
 from hanse.core.broker.job_table import OUTCOME_BY_STATE, JobRecord
 from hanse.core.messaging.link import NEVER
@@ -93,9 +95,10 @@ class ShardReplication:
         if owned is None:
             return
         if not message.accepted:
-            self._on_disowned(message.shard, owned, cluster, message.owner)
+            self._on_disowned(message, owned, cluster)
         elif message.owner == self.context.config.name:
             owned.disowned_by.pop(cluster, None)
+            owned.abandoned_at.pop(cluster, None)
             first = message.term == owned.term and owned.term not in owned.accepted_terms.values()
             owned.accepted_terms[cluster] = message.term
             if first and any(term != owned.term for term in owned.accepted_terms.values()):
@@ -105,18 +108,33 @@ class ShardReplication:
             self.shards.needs_release = True
             self.release_safe()
 
-    def _on_disowned(self, shard: ShardId, owned: OwnedShard, cluster: str, owner: str) -> None:
+    def _on_disowned(self, message: OwnershipReply, owned: OwnedShard, cluster: str) -> None:
         """Note that a warden has another owner for a shard. When all have, peers took our jobs over while we
         were cut off: new jobs join a new shard at once, and the old ones wait for the message of the new
-        owner."""
+        owner, or for the return of the shard if that one never acted."""
+        shard, owner = message.shard, message.owner
+        owned.abandoned_at.pop(cluster, None)
         if owner and owner != self.context.config.name:
             owned.disowned_by[cluster] = owner
+            owned.disowned_number = max(owned.disowned_number, takeover_count(message.term))
+            if message.is_abandoned and takeover_count(message.term) == takeover_count(owned.term):
+                owned.abandoned_at[cluster] = True
             if shard == self.shards.base_shard and all(
                 name in owned.disowned_by for name in self.context.config.active_clusters
             ):
                 self.context.mark("broker.founded_anew")
                 owned.jobs_left = sum(record.shard == shard for record in self.context.jobs.values())
                 self.create_shard()
+            self._reclaim_abandoned(shard, owned)
+
+    def _reclaim_abandoned(self, shard: ShardId, owned: OwnedShard) -> None:
+        """Act for a shard again if the takeover of it was abandoned."""
+        if is_takeover_abandoned(self.context.config, owned):
+            self.context.mark("broker.reclaimed_estate")
+            owned.abandoned_at.clear()
+            term = reclaimed_term(owned.term)
+            owned.skipped_count += takeover_count(term) - takeover_count(owned.term)
+            self._name_standby(shard, owned, self._find_next_standby(), term)
 
     def review(self) -> None:
         """Replace unreachable standbys and repeat refused registrations, with every heartbeat."""
@@ -129,14 +147,19 @@ class ShardReplication:
         for shard, owned in self.state.owned.items():
             if owned.closed_at:
                 continue  # nothing is left of it to be taken over
-            if not self.context.is_reachable(owned.standby):
-                standby = self._find_next_standby()
-                if standby != owned.standby:
-                    self._change_standby(shard, owned, standby)
+            is_reachable = self.context.is_reachable(owned.standby)
+            standby = owned.standby if is_reachable else self._find_next_standby()
+            if standby != owned.standby:
+                self.context.mark("broker.changed_heir")
+                self._name_standby(shard, owned, standby, owned.term + 1)
             elif (
-                self._find_refusing(owned) and not owned.copy_complete_message and not self._has_unanswered()
+                (is_reachable or is_owned_by_retired(self.context.config, owned))
+                and self._find_refusing(owned)
+                and not owned.copy_complete_message
+                and not self._has_unanswered()
             ):
                 self.register_standby(shard)
+            self._reclaim_abandoned(shard, owned)
 
     def find_tellable_version(self) -> int:
         """Return the version of the league file that peers may believe this broker uses: the own one, or the
@@ -152,7 +175,7 @@ class ShardReplication:
 
     def _find_next_standby(self) -> str:
         """Return the first reachable peer on the ring; "" if there is none."""
-        return next((name for name in self.context.membership.ring if self.context.is_reachable(name)), "")
+        return next((name for name in self.context.gossip.ring if self.context.is_reachable(name)), "")
 
     def _find_refusing(self, owned: OwnedShard) -> list[str]:
         """Return the clusters that have not accepted the present term."""
@@ -164,10 +187,9 @@ class ShardReplication:
             self.context.links.link(cluster).unacked for cluster in self.context.config.active_clusters
         )
 
-    def _change_standby(self, shard: ShardId, owned: OwnedShard, standby: str) -> None:
-        self.context.mark("broker.changed_heir")
-        owned.term += 1
-        owned.standby = standby
+    def _name_standby(self, shard: ShardId, owned: OwnedShard, standby: str, term: int) -> None:
+        """Name another standby under a higher term, and copy every job to it."""
+        owned.term, owned.standby = term, standby
         jobs = [record for record in self.context.jobs.values() if record.shard == shard]
         owned.last_message = owned.copy_complete_message = self.replicate(shard, owned, jobs, {})
         if (

@@ -119,7 +119,7 @@ class StandbyShards:
         for replica in message.jobs:
             shard_copy.accepted_at[replica.job] = self.context.now - replica.age
             shard_copy.jobs[replica.job] = replica
-            ends = shard_copy.task_ends[replica.job] = new_task_ends(replica.spec.tasks)
+            ends = shard_copy.task_ends[replica.job] = new_task_ends(replica.spec.task_count)
             for index, state, attempt in replica.ends:
                 ends.add(index, state, attempt)
 
@@ -191,7 +191,7 @@ class StandbyShards:
         for shard_copy in self.shards.values():
             replica = shard_copy.jobs.get(job)
             if replica is not None:
-                return replica.spec.tasks
+                return replica.spec.task_count
         return None
 
     def filter_ends(self, cluster: str, ends: tuple[AttemptEnd, ...]) -> Sequence[AttemptEnd]:
@@ -274,7 +274,7 @@ def upgrade_standby_shards(standby_shards: dict[ShardId, StandbyShard]) -> dict[
     for shard_copy in standby_shards.values():
         for job, replica in shard_copy.jobs.items():
             if job not in shard_copy.task_ends:
-                ends = shard_copy.task_ends[job] = new_task_ends(replica.spec.tasks)
+                ends = shard_copy.task_ends[job] = new_task_ends(replica.spec.task_count)
                 for index, (state, attempt) in shard_copy.old_ends.pop(job, {}).items():
                     ends.add(index, state, attempt)
     return standby_shards

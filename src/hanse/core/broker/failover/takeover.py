@@ -47,7 +47,9 @@ class ShardTakeover:
         lives."""
         context = self.context
         for shard, shard_copy in list(self.standby.shards.items()):
-            if context.membership.is_alive(shard_copy.owner):
+            if shard_copy.owner in context.config.retired and not can_take_over(shard_copy):
+                del self.standby.shards[shard]  # the rest of the copy never comes
+            elif context.gossip.is_alive(shard_copy.owner):
                 if shard_copy.is_taking_over:
                     context.mark("broker.adoption_abandoned")
                     self.standby.abort_takeover(shard, shard_copy)
@@ -110,8 +112,8 @@ class ShardTakeover:
         standby = next(
             (
                 name
-                for name in context.membership.ring
-                if name != shard_copy.owner and context.membership.is_alive(name)
+                for name in context.gossip.ring
+                if name != shard_copy.owner and context.gossip.is_alive(name)
             ),
             "",
         )
@@ -199,6 +201,8 @@ class ShardTakeover:
                     self.context.history.add_job(record)
                 if not record.admitted and record.client:
                     self.context.effects.append(JobAccepted(record.client, record.request, record.id))
+            elif record.cancelled:
+                self._end_cancelled_job(record)
             else:
                 self._restart_job(record)
         self.context.history.transfer_jobs(message.shard, new_owner, message.jobs)
@@ -217,3 +221,13 @@ class ShardTakeover:
         self.lifecycle.add_job(fresh)
         self.replication.duplicates.mark_doubtful((fresh,))
         self.replication.accept_job(fresh)
+
+    def _end_cancelled_job(self, record: JobRecord) -> None:
+        """Go on with the end of a large cancelled job that the new owner never got: nothing of it starts
+        again. It may have been orphaned, and then parts of it have run elsewhere."""
+        base = self.shards.base_shard
+        record.shard, record.cancelled = base, False
+        self.lifecycle.add_job(record)
+        owned = self.state.owned[base]
+        owned.last_message = self.replication.replicate(base, owned, [record], {}) or owned.last_message
+        self.lifecycle.cancel(record, record.cancel_reason)

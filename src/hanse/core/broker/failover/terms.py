@@ -9,6 +9,12 @@ from typing import Final
 TERMS_BITS: Final = 20
 
 
+def reclaimed_term(term: int) -> int:
+    """Return the first term of an owner that takes back a shard after an abandoned takeover: above the terms
+    that the other would have used, so that copies which it may have made are outdated."""
+    return ((term >> TERMS_BITS) + 2) << TERMS_BITS
+
+
 def takeover_count(term: int) -> int:
     """Return the number of takeovers before a term."""
     return term >> TERMS_BITS

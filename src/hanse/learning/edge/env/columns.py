@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from hanse.learning.edge.env.policy_interface import NONE, Flags, Floats, Ints
 from hanse.learning.edge.env.setting import Setting
-from hanse.learning.edge.env.view import NONE, Flags, Floats, Ints
 
 
 class Columns:
@@ -100,32 +100,32 @@ class Columns:
 
 def empty_columns(setting: Setting, episodes: int, slots: int) -> Columns:
     """Return the state before any arrival; the caller fills ``free``."""
-    clusters, window, tasks = setting.clusters, setting.window, setting.tasks
+    clusters, window, tasks = setting.clusters, setting.window, setting.task_count
 
-    def filled(*shape: int, value: int = 0) -> Ints:
+    def filled_column(*shape: int, value: int = 0) -> Ints:
         return np.full((episodes, *shape), value, dtype=np.int64)
 
     c = Columns()
     c.episode = np.arange(episodes)
-    c.time, c.rounds, c.arrived, c.done = filled(), filled(), filled(), filled()
-    c.free, c.down = filled(clusters, 2), filled(clusters, 2)
-    c.back_at, c.queued = filled(clusters, value=NONE), filled(clusters)
+    c.time, c.rounds, c.arrived, c.done = filled_column(), filled_column(), filled_column(), filled_column()
+    c.free, c.down = filled_column(clusters, 2), filled_column(clusters, 2)
+    c.back_at, c.queued = filled_column(clusters, value=NONE), filled_column(clusters)
     c.passed = np.zeros((episodes, clusters), dtype=np.bool_)
-    c.pend = filled(clusters, window, value=NONE)
-    c.pend_kind, c.pend_arrival = filled(clusters, window), filled(clusters, window)
-    c.pend_reach = filled(clusters, window)
+    c.pend = filled_column(clusters, window, value=NONE)
+    c.pend_kind, c.pend_arrival = filled_column(clusters, window), filled_column(clusters, window)
+    c.pend_reach = filled_column(clusters, window)
     c.in_queue = np.zeros((episodes, clusters, tasks), dtype=np.bool_)
-    c.run = filled(clusters, slots, value=NONE)
-    c.run_kind, c.run_start = filled(clusters, slots), filled(clusters, slots)
-    c.run_size, c.run_before = filled(clusters, slots, 2), filled(clusters, slots, 2)
+    c.run = filled_column(clusters, slots, value=NONE)
+    c.run_kind, c.run_start = filled_column(clusters, slots), filled_column(clusters, slots)
+    c.run_size, c.run_before = filled_column(clusters, slots, 2), filled_column(clusters, slots, 2)
     c.progress = np.zeros((episodes, clusters, slots))
-    c.warm = filled(clusters, slots)
+    c.warm = filled_column(clusters, slots)
     c.begun, c.finish, c.where = (
-        filled(tasks, value=NONE),
-        filled(tasks, value=NONE),
-        filled(tasks, value=NONE),
+        filled_column(tasks, value=NONE),
+        filled_column(tasks, value=NONE),
+        filled_column(tasks, value=NONE),
     )
-    c.size = filled(tasks, 2)
+    c.size = filled_column(tasks, 2)
     c.saved = np.zeros((episodes, tasks))
     c.moved = np.zeros((episodes, tasks), dtype=np.bool_)
     return c

@@ -3,9 +3,9 @@
 import numpy as np
 
 from hanse.learning.edge.env.columns import Columns
+from hanse.learning.edge.env.policy_interface import NONE, Ints
 from hanse.learning.edge.env.setting import Setting
 from hanse.learning.edge.env.streams import Streams
-from hanse.learning.edge.env.view import NONE, Ints
 
 
 class PendingSlots:
@@ -25,7 +25,7 @@ class PendingSlots:
     def add_arrivals(self, s: Columns, rows: Ints) -> None:
         """Add the arriving tasks to the clusters they reach: to a free pending slot, else to the queue."""
         streams = self._streams
-        tasks = self._setting.tasks
+        tasks = self._setting.task_count
         first = s.arrived.take(rows)
         # arrivals are in order of time: look ahead while any episode still has one now
         count, ahead, now = np.zeros_like(first), 0, s.time.take(rows)
@@ -47,7 +47,9 @@ class PendingSlots:
     def show(self, s: Columns, e: Ints, task: Ints) -> None:
         """Add tasks, listed by episode and then age, to all clusters they reach."""
         clusters, window = self._setting.clusters, self._setting.window
-        reached = self._streams.connected.reshape(-1, clusters).take(e * self._setting.tasks + task, axis=0)
+        reached = self._streams.connected.reshape(-1, clusters).take(
+            e * self._setting.task_count + task, axis=0
+        )
         first = np.searchsorted(e, e, side="left")
         running = np.cumsum(reached, axis=0)
         before = np.where((first > 0)[:, None], running[first - 1], 0)
@@ -64,12 +66,12 @@ class PendingSlots:
         self._fill(s, e.take(k)[fits], owner[fits], slot[fits], shown[fits])
         if not fits.all():
             late = ~fits
-            s.in_queue.reshape(-1, self._setting.tasks)[owner[late], shown[late]] = True
+            s.in_queue.reshape(-1, self._setting.task_count)[owner[late], shown[late]] = True
             np.add.at(s.queued.ravel(), owner[late], 1)
 
     def _fill(self, s: Columns, e: Ints, owner: Ints, slot: Ints, task: Ints) -> None:
         """Write tasks of episodes ``e`` into pending slots of clusters (``owner`` counts over the batch)."""
-        entry, cell = e * self._setting.tasks + task, owner * self._setting.window + slot
+        entry, cell = e * self._setting.task_count + task, owner * self._setting.window + slot
         s.pend.ravel()[cell] = task
         s.pend_kind.ravel()[cell] = self._streams.kind.ravel().take(entry)
         s.pend_arrival.ravel()[cell] = self._streams.arrival.ravel().take(entry)
@@ -82,7 +84,10 @@ class PendingSlots:
             return
         owner = (rows[:, None] * clusters + np.arange(clusters)).ravel()
         owner = owner[s.queued.ravel().take(owner) > 0]
-        pend, queue = s.pend.reshape(-1, self._setting.window), s.in_queue.reshape(-1, self._setting.tasks)
+        pend, queue = (
+            s.pend.reshape(-1, self._setting.window),
+            s.in_queue.reshape(-1, self._setting.task_count),
+        )
         for _ in range(self._setting.window):
             empty = pend.take(owner, axis=0) == NONE
             keep = np.flatnonzero(empty.any(axis=1) & (s.queued.ravel().take(owner) > 0))

@@ -66,7 +66,7 @@ class Setting(msgspec.Struct, frozen=True, eq=False):
         return len(self.capacity)
 
     @property
-    def tasks(self) -> int:
+    def task_count(self) -> int:
         """Number of tasks in an episode."""
         return self.tasks_per_cluster * len(self.capacity)
 

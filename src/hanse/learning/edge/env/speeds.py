@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from hanse.learning.edge.env.view import Flags, Floats, Ints
+from hanse.learning.edge.env.policy_interface import Flags, Floats, Ints
 
 CONVERGENCE: Final = 1.2
 """Constant under the root: at progress 1 a sensitive task still advances at sqrt(0.2) of its rate."""

@@ -3,8 +3,8 @@
 import msgspec
 import numpy as np
 
+from hanse.learning.edge.env.policy_interface import Flags, Ints
 from hanse.learning.edge.env.setting import Setting
-from hanse.learning.edge.env.view import Flags, Ints
 
 
 class Streams(msgspec.Struct, frozen=True, eq=False):
@@ -39,7 +39,7 @@ def one_stream(setting: Setting, seed: int) -> tuple[Ints, Ints, Flags, Ints]:
     task reaches a uniform number of clusters from 1 to N, a uniform subset of that size.
     """
     rng = np.random.default_rng(seed)  # noqa: TID251 - the seed is the caller's
-    tasks, clusters = setting.tasks, setting.clusters
+    tasks, clusters = setting.task_count, setting.clusters
     counts: list[int] = []
     total = 0
     while total < tasks:

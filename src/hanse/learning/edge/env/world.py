@@ -12,15 +12,15 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from hanse.learning.edge.env import conflict
+from hanse.learning.edge.env import conflict_rules
 from hanse.learning.edge.env.columns import Columns, empty_columns
 from hanse.learning.edge.env.evictions import apply_failures, evict_tasks
 from hanse.learning.edge.env.keyed_random import derive_key, uniform
 from hanse.learning.edge.env.pending_slots import PendingSlots
+from hanse.learning.edge.env.policy_interface import NO_DEADLINE, NONE, Choice, EdgeView, Flags, Floats, Ints
 from hanse.learning.edge.env.setting import Setting
 from hanse.learning.edge.env.speeds import CONVERGENCE, durations
 from hanse.learning.edge.env.streams import Streams
-from hanse.learning.edge.env.view import NO_DEADLINE, NONE, Choice, EdgeView, Flags, Floats, Ints
 
 ROUNDING: Final = 1e-9
 """Distance below 1 at which a progress counts as done in the corrected mode."""
@@ -75,13 +75,13 @@ class EdgeWorld:
         return len(self.state.episode)
 
     @property
-    def live(self) -> Flags:
+    def unfinished(self) -> Flags:
         """Episodes (E,) with tasks left."""
-        return self.state.done < self.setting.tasks
+        return self.state.done < self.setting.task_count
 
     def drop_finished(self) -> Ints:
         """Drop the episodes that ended, so that the others step faster; return the remaining rows."""
-        rows = np.flatnonzero(self.live)
+        rows = np.flatnonzero(self.unfinished)
         if len(rows) < self.episodes:
             self.state = self.state.take(rows)
             self.streams = self.streams.take(rows)
@@ -103,7 +103,7 @@ class EdgeWorld:
             free=s.free,
             capacity=self.capacity,
             queued=s.queued,
-            can_act=self.live[:, None] & ~s.passed,
+            can_act=self.unfinished[:, None] & ~s.passed,
             task=s.pend,
             kind=s.pend_kind,
             waited=waited,
@@ -122,7 +122,7 @@ class EdgeWorld:
         """Run one round of choices by non-preemptive policies."""
         s = self.state
         void = (choice.cpus == 0) & (choice.gpus == 0)
-        slot = np.where(s.passed | ~self.live[:, None] | void, NONE, choice.slot)
+        slot = np.where(s.passed | ~self.unfinished[:, None] | void, NONE, choice.slot)
         won, lost = self._resolve_conflicts(slot, choice.preference)
         e, n = np.nonzero(won)
         size = np.stack([choice.cpus[e, n], choice.gpus[e, n]], axis=1)
@@ -135,7 +135,7 @@ class EdgeWorld:
         Admit one task per cluster, then size all running tasks anew.
         """
         s = self.state
-        slot = np.where(~self.live[:, None], NONE, slot)
+        slot = np.where(~self.unfinished[:, None], NONE, slot)
         won, lost = self._resolve_conflicts(slot, np.zeros(slot.shape))
         e, n = np.nonzero(won)
         self._start_tasks(e, n, slot[e, n], np.zeros((len(e), 2), dtype=np.int64))
@@ -166,14 +166,14 @@ class EdgeWorld:
             return won, np.zeros_like(won)
         if self.setting.bayes:
             kind = s.pend_kind.ravel().take(cell[rows])
-            score = conflict.bayes_score(preference[rows], s.free[rows], self.minimum[kind])
+            score = conflict_rules.bayes_score(preference[rows], s.free[rows], self.minimum[kind])
             key = derive_key(self.streams.seed[rows].astype(np.uint64), _TIE + s.time[rows] * 1_000)
             tie = uniform(derive_key(key[:, None], s.rounds[rows, None] * n + np.arange(n)))
         else:
             score = np.zeros((len(rows), n))
             tie = score
         lost = np.zeros_like(won)
-        lost[rows] = won[rows] & ~conflict.winners(task[rows], score, tie)
+        lost[rows] = won[rows] & ~conflict_rules.winners(task[rows], score, tie)
         return won & ~lost, lost
 
     def _start_tasks(self, e: Ints, n: Ints, slot: Ints, size: Ints) -> None:
@@ -200,7 +200,7 @@ class EdgeWorld:
         s.run_size.reshape(-1, 2)[at] = size
         s.run_before.reshape(-1, 2)[at] = size
         s.run_start.ravel()[at] = now
-        begun = e * self.setting.tasks + task
+        begun = e * self.setting.task_count + task
         s.progress.ravel()[at] = s.saved.ravel().take(begun)
         if self.setting.variants.locality_steps:
             away = self.streams.home[e, task] != n
@@ -212,7 +212,7 @@ class EdgeWorld:
 
     def _advance_time(self, slot: Ints, won: Flags, lost: Flags) -> StepResult:
         """Decide whether time advances, and advance it."""
-        s, live = self.state, self.live
+        s, live = self.state, self.unfinished
         self.sub_steps += int(live.sum())
         if not self.setting.multi:
             moved = live
@@ -285,7 +285,7 @@ class EdgeWorld:
         if not len(done):
             return
         e, at = e.take(done), at.take(done)
-        s.finish.ravel()[e * self.setting.tasks + s.run.ravel().take(at)] = s.time.take(e) + 1
+        s.finish.ravel()[e * self.setting.task_count + s.run.ravel().take(at)] = s.time.take(e) + 1
         size = s.run_size.reshape(-1, 2).take(at, axis=0)
         np.add.at(s.free.reshape(-1, 2), at // slots, size)
         s.done += np.bincount(e, minlength=self.episodes)

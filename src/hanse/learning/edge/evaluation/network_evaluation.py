@@ -7,9 +7,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from hanse.learning.edge.env.policy_interface import Floats
 from hanse.learning.edge.env.setting import Setting
 from hanse.learning.edge.env.streams import Streams, make_streams
-from hanse.learning.edge.env.view import Floats
 from hanse.learning.edge.evaluation.policy_evaluation import half_width, setting_by_name
 from hanse.learning.edge.network import network_file
 from hanse.learning.edge.network.network import EdgeNetwork, NetworkHeader
@@ -263,7 +263,7 @@ def guard_table(networks: Sequence[tuple[str, EdgeNetwork]], say: PrintLine) -> 
     for setting in (setting_by_name("syn3"), setting_by_name("testbed3")):
         long = msgspec.structs.replace(setting, tasks_per_cluster=GUARDED_TASKS)
         at = make_case(long.name, long, GUARDED_EPISODES)
-        rule_outcome, half = play(long, at.streams, priced_player(long)), long.tasks // 2
+        rule_outcome, half = play(long, at.streams, priced_player(long)), long.task_count // 2
         for label, network in networks:
             guard = GuardedPlayer(network, at.rule, GUARDED_EPISODES)
             guarded_outcome = play(long, at.streams, guard)

@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 
 from hanse.learning.edge.env import setting as settings
+from hanse.learning.edge.env.policy_interface import Floats
 from hanse.learning.edge.env.setting import Setting
 from hanse.learning.edge.env.streams import make_streams
-from hanse.learning.edge.env.view import Floats
 from hanse.learning.edge.network import network_file
 from hanse.learning.edge.players.play import (
     EpisodeOutcome,

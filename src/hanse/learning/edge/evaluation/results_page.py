@@ -59,28 +59,28 @@ class EdgeReport:
         """Cases in which trained networks are judged."""
         return judging.evaluation_cases()
 
-    def durations(self) -> str:
+    def durations_section(self) -> str:
         """Return the section on the rule with learned durations."""
         curve = learning_curve(setting_by_name("syn3"), 8, self.seeds, FIRST_SEED + 500_000).mean(axis=0)
         self.say(f"durations learned: {curve.round(2)}")
         learned = ", ".join(f"{mean:.2f}" for mean in curve)
         return DURATIONS.format(seeds=self.seeds, curve=learned, later=curve[4:].mean())
 
-    def shipped(self) -> str:
+    def shipped_section(self) -> str:
         """Return the section on the network that comes with the package."""
         summary = f"Recipe: `{self.about.recipe}`.\n\nTraining said of itself: `{self.about.measured}`.\n"
         return "\n".join([summary, judging.generalisation_table(self.network, self.cases, self.say), LIMITS])
 
-    def training_seeds(self) -> str:
+    def training_seeds_section(self) -> str:
         """Return the section on all training seeds."""
         return "\n".join([SEEDS, judging.training_seeds_section(self.folder, self.cases, self.say)])
 
-    def ablations(self) -> str:
+    def ablations_section(self) -> str:
         """Return the section on all ablations."""
         chosen = [at for at in self.cases if at.label in ABLATED_AT]
         return "\n".join([ABLATIONS, judging.ablations_table(self.folder, chosen, self.say)])
 
-    def guard(self) -> str:
+    def guard_section(self) -> str:
         """Return the section on good and bad networks behind the guard."""
         found = judging.load_all(self.folder, "ablation-scratch")
         scratch = [(f"ablation `{name}`", network) for name, network, _ in found]
@@ -88,11 +88,11 @@ class EdgeReport:
         bad = [("shipped, CPUs its own", unbiased), ("ruined", ruined)]
         return "\n".join([GUARD, judging.guard_table([("shipped", self.network), *scratch, *bad], self.say)])
 
-    def coordination(self) -> str:
+    def coordination_section(self) -> str:
         """Return the section on ways of coordination."""
         return "\n".join([COORDINATION, coordination_table(self.network, self.seeds, self.say)])
 
-    def speed(self) -> str:
+    def speed_section(self) -> str:
         """Return the section on the speed of the environment and the network."""
         decision, forward = inference_ms(self.network)
         three, six = (sub_steps_per_second(setting_by_name(name), 512) for name in ("syn3", "hetero6"))
@@ -108,13 +108,13 @@ class EdgeReport:
         return {
             "found": ("What we found in the published comparison", lambda: FINDINGS),
             **{name: section_of_policies(name) for name in TITLES},
-            "durations": ("Durations learned from nothing", self.durations),
-            "shipped": ("The shipped network against the rule", self.shipped),
-            "training": ("Training seeds", self.training_seeds),
-            "ablations": ("Ablations", self.ablations),
-            "guard": ("The guard", self.guard),
-            "coordination": ("Ways of coordinating (syn3)", self.coordination),
-            "speed": ("Speed", self.speed),
+            "durations": ("Durations learned from nothing", self.durations_section),
+            "shipped": ("The shipped network against the rule", self.shipped_section),
+            "training": ("Training seeds", self.training_seeds_section),
+            "ablations": ("Ablations", self.ablations_section),
+            "guard": ("The guard", self.guard_section),
+            "coordination": ("Ways of coordinating (syn3)", self.coordination_section),
+            "speed": ("Speed", self.speed_section),
         }
 
 

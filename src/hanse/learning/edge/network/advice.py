@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from hanse.learning.edge.env.view import NO_DEADLINE, NONE, EdgeView, Floats, Ints
+from hanse.learning.edge.env.policy_interface import NO_DEADLINE, NONE, EdgeView, Floats, Ints
 from hanse.learning.edge.network.network import EdgeNetwork, choose_by_network
 from hanse.learning.edge.policies.feature_table import SIZES_MAX
 from hanse.learning.edge.policies.priced import PricedRule, Prices, compile_rule, shared_room

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from hanse.learning.edge.env.view import NONE, EdgeView, Flags, Floats, Ints
+from hanse.learning.edge.env.policy_interface import NONE, EdgeView, Flags, Floats, Ints
 from hanse.learning.edge.policies.feature_table import SIZES_MAX, TABLE_FEATURES, Singles
 from hanse.learning.edge.policies.priced import PricedRule, RuleStanding, own_pick, rule_standing
 
@@ -101,7 +101,7 @@ def _task_columns(
     episodes, clusters, window = view.task.shape
     out = np.empty((episodes, clusters, window, TASK_FEATURES), dtype=np.float32)
     filled = view.task != NONE
-    out[..., :TABLE_FEATURES] = rule.feature_table.take(rule.at(view.kind, view.free), axis=0)
+    out[..., :TABLE_FEATURES] = rule.feature_table.take(rule.table_index(view.kind, view.free), axis=0)
     ratio = np.minimum(stand.cost, COST_UNKNOWN) / np.minimum(stand.best, COST_UNKNOWN / 10)
     out[..., 9] = np.log(np.minimum(np.maximum(ratio, 1.0), np.e**2))
     out[..., 10] = stand.allowed

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from hanse.learning.edge.env.view import NONE, Choice, EdgeView, Flags, Ints
+from hanse.learning.edge.env.policy_interface import NONE, Choice, EdgeView, Flags, Ints
 from hanse.learning.edge.network.features import RULE_PICK_COLUMN, Features, encode, size_masks
 from hanse.learning.edge.policies.feature_table import RULE_CPUS_COLUMN, RULE_GPUS_COLUMN, SIZES_MAX, Singles
 from hanse.learning.edge.policies.guard import without_starvation

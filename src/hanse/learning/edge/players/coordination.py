@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 
 from hanse.learning.edge.env.keyed_random import derive_key, uniform
+from hanse.learning.edge.env.policy_interface import NONE, Choice, EdgeView, Flags, Floats, Ints
 from hanse.learning.edge.env.setting import Setting
 from hanse.learning.edge.env.streams import Streams
-from hanse.learning.edge.env.view import NONE, Choice, EdgeView, Flags, Floats, Ints
 from hanse.learning.edge.env.world import EdgeWorld, StepResult
 from hanse.learning.edge.network import network as networks
 from hanse.learning.edge.network.features import Features, encode
@@ -75,7 +75,7 @@ class _GossipState:
 
     def exchange(self, world: EdgeWorld, view: EdgeView, summary: Callable[[], Floats | None]) -> None:
         """At the start of a step of time, send gossip and receive what has arrived."""
-        fresh = np.flatnonzero((world.state.rounds == 0) & world.live)
+        fresh = np.flatnonzero((world.state.rounds == 0) & world.unfinished)
         if not len(fresh):
             return
         episode = world.state.episode[fresh]
@@ -127,7 +127,7 @@ def coordinate(
         begun = process_time()
         choice = _choice(mode, rule, network, gossip, world, view)
         spent["seconds"] += process_time() - begun
-        spent["rounds"] += float(world.live.sum())
+        spent["rounds"] += float(world.unfinished.sum())
         spent["bytes"] += _bytes_sent(mode, world, view)
         return world.step(choice)
 
@@ -154,7 +154,7 @@ def _choice(
     if network is not None:
         return _network_choice(mode, rule, network, gossip, world, view)
     if mode == "central":
-        return priced.choose_priced(rule, view)
+        return priced.choose_in_turn(rule, view)
     if mode == "full":
         return priced.choose_alone(rule, view, priced.shared_room(view))
     if mode == "none":
@@ -226,7 +226,7 @@ def _choose_with_gossip(
 
 def _bytes_sent(mode: Mode, world: EdgeWorld, view: EdgeView) -> float:
     """Return the bytes sent in this round for its decisions, over all live episodes."""
-    live, n = world.live, view.task.shape[1]
+    live, n = world.unfinished, view.task.shape[1]
     if mode == "none":
         return 0.0
     if mode == "gossip":

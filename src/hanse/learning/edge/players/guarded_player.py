@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hanse.learning.edge.env.view import NONE, Choice, EdgeView, Flags, Ints
+from hanse.learning.edge.env.policy_interface import NONE, Choice, EdgeView, Flags, Ints
 from hanse.learning.edge.env.world import EdgeWorld, StepResult
 from hanse.learning.edge.network.network import EdgeNetwork, choose_by_network
 from hanse.learning.edge.policies.guard import (
@@ -15,7 +15,7 @@ from hanse.learning.edge.policies.guard import (
     is_trusted,
     record_task,
 )
-from hanse.learning.edge.policies.priced import PricedRule, choose_priced, shared_room
+from hanse.learning.edge.policies.priced import PricedRule, choose_in_turn, shared_room
 
 
 class GuardedPlayer:
@@ -47,7 +47,7 @@ class GuardedPlayer:
         """Choose in every episode with one of the two policies, step, and record the ended tasks."""
         view, episode = world.view(), world.state.episode
         if not self._recorded.shape[1]:
-            self._recorded = np.zeros((len(self.guard_states), world.setting.tasks), dtype=np.bool_)
+            self._recorded = np.zeros((len(self.guard_states), world.setting.task_count), dtype=np.bool_)
         learned = np.zeros(len(episode), dtype=np.bool_)
         for row, (number, now) in enumerate(zip(episode.tolist(), view.time.tolist(), strict=True)):
             guard_state = self.guard_states[number] = at_step(self.guard_states[number], now)
@@ -63,7 +63,7 @@ class GuardedPlayer:
         """Return the network's choice where it decides, the rule's elsewhere."""
         if learned.all():
             return choose_by_network(self.network, self.rule, view, shared_room(view))
-        plain = choose_priced(self.rule, view)
+        plain = choose_in_turn(self.rule, view)
         if not learned.any():
             return plain
         other = choose_by_network(self.network, self.rule, view, shared_room(view))

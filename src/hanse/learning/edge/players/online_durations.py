@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 
 from hanse.learning.edge.env.keyed_random import derive_key, uniform
+from hanse.learning.edge.env.policy_interface import NONE, Choice, EdgeView, Floats, Ints
 from hanse.learning.edge.env.setting import Setting
 from hanse.learning.edge.env.streams import make_streams
-from hanse.learning.edge.env.view import NONE, Choice, EdgeView, Floats, Ints
 from hanse.learning.edge.env.world import EdgeWorld
 from hanse.learning.edge.policies import duration_estimates, priced
 from hanse.learning.edge.policies.duration_estimates import DurationEstimates
@@ -47,11 +47,11 @@ class DurationLearner:
     def play(self, seed: int) -> float:
         """Play one episode; return its mean completion in steps."""
         world = EdgeWorld(self.setting, make_streams(self.setting, [seed]))
-        recorded = np.zeros(self.setting.tasks, dtype=np.bool_)
-        while world.live[0]:
+        recorded = np.zeros(self.setting.task_count, dtype=np.bool_)
+        while world.unfinished[0]:
             view = world.view()
             choice = self._explore(
-                priced.choose_priced(self.rule, view), view, seed, int(world.state.rounds[0])
+                priced.choose_in_turn(self.rule, view), view, seed, int(world.state.rounds[0])
             )
             if world.step(choice).moved[0]:
                 self._learn(world, recorded)

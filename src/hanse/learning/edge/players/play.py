@@ -6,10 +6,10 @@ import msgspec
 import numpy as np
 
 from hanse.learning.edge.env.keyed_random import derive_key
+from hanse.learning.edge.env.policy_interface import NONE, Choice, EdgeView, Floats, Ints
 from hanse.learning.edge.env.setting import Setting
 from hanse.learning.edge.env.speeds import CONVERGENCE, durations
 from hanse.learning.edge.env.streams import Streams
-from hanse.learning.edge.env.view import NONE, Choice, EdgeView, Floats, Ints
 from hanse.learning.edge.env.world import ROUNDING, EdgeWorld, StepResult
 from hanse.learning.edge.network.network import EdgeNetwork, choose_by_network
 from hanse.learning.edge.policies import baselines, preemptive, priced
@@ -61,7 +61,7 @@ def play(setting: Setting, streams: Streams, player: Player, rounds_max: int = 1
         lost = stepped.conflicts.sum(axis=1)
         conflicts[rows] += lost
         choices[rows] += lost + stepped.started.sum(axis=1)
-        over = ~world.live
+        over = ~world.unfinished
         if over.any():
             ended = rows[over]
             finish[ended], begun[ended] = world.state.finish[over], world.state.begun[over]
@@ -150,7 +150,7 @@ def priced_player(
     """Return the player of the priced rule on the true durations, or on ``believed`` ones."""
     steps = true_durations(setting) if believed is None else believed
     rule = priced.compile_rule(steps, setting.speed_table.minimum, prices or priced.Prices())
-    return choice_player(lambda view: priced.choose_priced(rule, view))
+    return choice_player(lambda view: priced.choose_in_turn(rule, view))
 
 
 def network_player(network: EdgeNetwork, rule: priced.PricedRule) -> Player:

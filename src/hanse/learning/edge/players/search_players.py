@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from hanse.learning.edge.env.keyed_random import derive_key, uniform
+from hanse.learning.edge.env.policy_interface import Ints, all_pass
 from hanse.learning.edge.env.setting import Setting
-from hanse.learning.edge.env.view import Ints, all_pass
 from hanse.learning.edge.env.world import EdgeWorld, StepResult
 from hanse.learning.edge.players.play import Player
 from hanse.learning.edge.policies.priced import PricedRule

@@ -7,7 +7,7 @@ where two choose the same task, the environment's conflict rule decides.
 import numpy as np
 
 from hanse.learning.edge.env.keyed_random import Keys, derive_key, pick, uniform
-from hanse.learning.edge.env.view import NONE, Choice, EdgeView, Flags, Floats, Ints
+from hanse.learning.edge.env.policy_interface import NONE, Choice, EdgeView, Flags, Floats, Ints
 from hanse.learning.edge.policies.priced import PricedRule
 
 

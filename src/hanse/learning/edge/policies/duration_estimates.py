@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from hanse.learning.edge.env.view import Floats, Ints
+from hanse.learning.edge.env.policy_interface import Floats, Ints
 
 OBSERVED_MIN: Final = 3
 """Completed tasks of a kind from which its curve is fitted."""

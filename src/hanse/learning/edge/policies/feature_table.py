@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse.learning.edge.env.view import Floats, Ints
+from hanse.learning.edge.env.policy_interface import Floats, Ints
 
 Singles = NDArray[np.float32]
 

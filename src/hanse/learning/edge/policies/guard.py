@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from hanse.learning.edge.env.view import NONE, Choice, EdgeView
+from hanse.learning.edge.env.policy_interface import NONE, Choice, EdgeView
 from hanse.learning.edge.policies.baselines import feasible_tasks
 from hanse.learning.edge.policies.priced import PricedRule, at_rule_sizes, order_slots
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from hanse.learning.edge.env.view import Floats
+from hanse.learning.edge.env.policy_interface import Floats
 
 ROUNDS_MAX: Final = 500
 """Levenberg-Marquardt rounds; the fits here settle in fewer than 100."""

@@ -6,7 +6,7 @@ running tasks anew in every round. Arrays are (E, N, R): episodes, clusters, run
 
 import numpy as np
 
-from hanse.learning.edge.env.view import NONE, EdgeView, Flags, Floats, Ints
+from hanse.learning.edge.env.policy_interface import NONE, EdgeView, Flags, Floats, Ints
 
 
 def admit_first(view: EdgeView, minimum: Ints) -> Ints:

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from hanse.learning.edge.env.view import NONE, Choice, EdgeView, Flags, Floats, Ints, reach_flags
+from hanse.learning.edge.env.policy_interface import NONE, Choice, EdgeView, Flags, Floats, Ints, reach_flags
 from hanse.learning.edge.policies.feature_table import Singles, make_feature_table
 
 
@@ -50,7 +50,7 @@ class PricedRule(msgspec.Struct, frozen=True, eq=False):
     feature_table: Singles
     """Network features of a kind in some free room, by the flat index of :meth:`at`."""
 
-    def at(self, kind: Ints, free: Ints) -> Ints:
+    def table_index(self, kind: Ints, free: Ints) -> Ints:
         """Return the flat index into the tables of tasks of ``kind`` (..., P) in ``free`` room (..., 2)."""
         _, wide, high = self.cost.shape
         room = np.minimum(free, self.limit)
@@ -119,7 +119,7 @@ def acceptable_tasks(
 
     ``best`` is the result of :func:`best_anywhere`, if the caller has it.
     """
-    cost = rule.cost.ravel().take(rule.at(view.kind, free))
+    cost = rule.cost.ravel().take(rule.table_index(view.kind, free))
     if best is None:
         best = best_anywhere(rule, view.capacity, view.kind, view.reach)
     patient = cost <= rule.prices.patience * best
@@ -185,7 +185,7 @@ def shared_room(view: EdgeView) -> Ints:
     return np.broadcast_to(known[:, None], (episodes, clusters, clusters, 2))
 
 
-def choose_priced(rule: PricedRule, view: EdgeView) -> Choice:
+def choose_in_turn(rule: PricedRule, view: EdgeView) -> Choice:
     """Choose for every cluster with everything shared, in turn: no task is taken twice.
 
     The cluster with the most free GPUs goes first (ties: lower index). A cluster leaves a task to another
@@ -222,7 +222,7 @@ def choose_alone(rule: PricedRule, view: EdgeView, believed: Ints) -> Choice:
 def own_pick(view: EdgeView, usable: Flags) -> Ints:
     """Return (E, N) each cluster's own choice among the usable slots (E, N, P); ``NONE``: none.
 
-    The order is that of :func:`choose_priced` inside a cluster.
+    The order is that of :func:`choose_in_turn` inside a cluster.
     """
     episodes, clusters, window = view.task.shape
     flat = (episodes * clusters, window)

@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from hanse.learning.edge.env.view import NONE, Choice, EdgeView, Flags, Floats, Ints, reach_flags
-from hanse.learning.edge.policies.priced import PricedRule, choose_priced
+from hanse.learning.edge.env.policy_interface import NONE, Choice, EdgeView, Flags, Floats, Ints, reach_flags
+from hanse.learning.edge.policies.priced import PricedRule, choose_in_turn
 
 HORIZON: Final = 16
 """Steps for which a lane is played."""
@@ -210,7 +210,7 @@ def search_turn(
     lane_move = np.repeat(np.arange(len(table)), futures)
     cost = _play_moves(rule, view, n, earlier_choice, future, (table, lane_move), horizon)
     cost = cost.reshape(len(table), futures)
-    usual = choose_priced(rule, view)
+    usual = choose_in_turn(rule, view)
     slot, cpus, gpus = earlier_choice.slot.copy(), earlier_choice.cpus.copy(), earlier_choice.gpus.copy()
     for e in np.unique(table[:, 0]):
         mine = np.flatnonzero(table[:, 0] == e)

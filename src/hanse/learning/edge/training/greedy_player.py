@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from hanse.learning.edge.env.view import Choice, EdgeView
+from hanse.learning.edge.env.policy_interface import Choice, EdgeView
 from hanse.learning.edge.network.features import encode
 from hanse.learning.edge.players.play import Player, choice_player
 from hanse.learning.edge.policies.guard import without_starvation

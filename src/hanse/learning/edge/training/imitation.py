@@ -5,12 +5,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hanse.learning.edge.env.policy_interface import NONE
 from hanse.learning.edge.env.setting import Setting
 from hanse.learning.edge.env.streams import Streams
-from hanse.learning.edge.env.view import NONE
 from hanse.learning.edge.env.world import EdgeWorld
 from hanse.learning.edge.network.features import encode
-from hanse.learning.edge.policies.priced import PricedRule, choose_priced, shared_room
+from hanse.learning.edge.policies.priced import PricedRule, choose_in_turn, shared_room
 from hanse.learning.edge.training.net import MASKED, EdgeNet, FeatureBatch
 from hanse.learning.edge.training.policy_gradient import minibatches, select_states
 from hanse.learning.edge.training.rollout import Decisions, make_batch, run_pointer, sizes_by_slot
@@ -35,7 +35,7 @@ def collect_rule_samples(net: EdgeNet, setting: Setting, streams: Streams, rule:
     while world.episodes:
         view = world.view()
         features = encode(rule, view, shared_room(view))
-        choice = choose_priced(rule, view)
+        choice = choose_in_turn(rule, view)
         rows = np.flatnonzero(features.may_choose.any(axis=(1, 2)))
         if len(rows):
             batch = make_batch(features, rows)
@@ -94,7 +94,7 @@ def imitate(
             took = torch.nonzero(slot < window)[:, 0]
             if len(took) and not net.uses_rule_sizes:
                 raw = batch.task[row[took], col[took], slot[took]]
-                cpu_logits, gpu_logits = net.size_logits(pointed.at(took, slot[took]), raw)
+                cpu_logits, gpu_logits = net.size_logits(pointed.slot_states(took, slot[took]), raw)
                 chosen = at[took]
                 cpu_logits = cpu_logits.masked_fill(~decided.cpu_mask[chosen], MASKED)
                 gpu_logits = gpu_logits.masked_fill(~decided.gpu_mask[chosen], MASKED)

@@ -98,7 +98,7 @@ class PointerOutput(msgspec.Struct, frozen=True, eq=False):
     index: Tensor
     """(D, P) row of ``state`` of each slot; 0 where it may not be chosen."""
 
-    def at(self, decider: Tensor, slot: Tensor) -> Tensor:
+    def slot_states(self, decider: Tensor, slot: Tensor) -> Tensor:
         """Return the states of some deciders' slots."""
         return self.state.index_select(0, self.index[decider, slot])
 

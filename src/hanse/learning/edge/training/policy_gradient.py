@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hanse.learning.edge.env.view import Floats
+from hanse.learning.edge.env.policy_interface import Floats
 from hanse.learning.edge.training.net import MASKED, Critic, EdgeNet, FeatureBatch
 from hanse.learning.edge.training.rollout import Decisions, RolloutBuffer, log_probability, run_pointer
 
@@ -130,7 +130,7 @@ def log_and_entropy(
     window = batch.task.shape[2]
     passed = slot == window
     place = slot.clamp(max=window - 1)
-    chosen = pointed.at(torch.arange(len(slot)), place)
+    chosen = pointed.slot_states(torch.arange(len(slot)), place)
     cpu_logits, gpu_logits = net.size_logits(chosen, batch.task[row, col, place])
     cpu_logits = cpu_logits.masked_fill(~decided.cpu_mask[at], MASKED)
     gpu_logits = gpu_logits.masked_fill(~decided.gpu_mask[at], MASKED)

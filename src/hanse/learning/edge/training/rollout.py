@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hanse.learning.edge.env.policy_interface import NONE, Choice, EdgeView, Flags, Floats, Ints
 from hanse.learning.edge.env.setting import Setting
 from hanse.learning.edge.env.streams import Streams
-from hanse.learning.edge.env.view import NONE, Choice, EdgeView, Flags, Floats, Ints
 from hanse.learning.edge.env.world import EdgeWorld
 from hanse.learning.edge.network.features import RULE_PICK_COLUMN, Features, encode, size_masks
 from hanse.learning.edge.policies.feature_table import SIZES_MAX
@@ -129,7 +129,7 @@ def decide(
         cpu_mask = gpu_mask = torch.zeros(len(slot), 0, dtype=torch.bool)
         log_size = torch.zeros(len(slot))
     else:
-        cpu_logits, gpu_logits = net.size_logits(pointed.at(index, at), raw)
+        cpu_logits, gpu_logits = net.size_logits(pointed.slot_states(index, at), raw)
         cpu_mask = masks[0][row, col, at] | passed[:, None]
         gpu_mask = masks[1][row, col, at] | passed[:, None]
         cpu_logits = cpu_logits.masked_fill(~cpu_mask, MASKED)
@@ -248,7 +248,7 @@ def collect(
             notes.episode.append(episode)
         for e in np.flatnonzero(stepped.moved):
             notes.cost[world.state.episode[e]].append(float(in_system[e]))
-        over = ~world.live
+        over = ~world.unfinished
         if over.any():
             completion = world.state.finish[over] - world.streams.arrival[over]
             notes.completion[world.state.episode[over]] = completion.mean(axis=1)

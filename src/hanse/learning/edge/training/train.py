@@ -14,12 +14,12 @@ import numpy as np
 import torch
 
 from hanse.learning.edge.env import setting as settings
+from hanse.learning.edge.env.policy_interface import Floats
 from hanse.learning.edge.env.setting import Setting
 from hanse.learning.edge.env.streams import make_streams
-from hanse.learning.edge.env.view import Floats
 from hanse.learning.edge.players.play import play, priced_player
 from hanse.learning.edge.training import policy_gradient
-from hanse.learning.edge.training.curriculum import (
+from hanse.learning.edge.training.domain_randomisation import (
     Curriculum,
     make_iteration,
     rule_of,
@@ -71,7 +71,7 @@ class TrainConfig(msgspec.Struct, frozen=True):
     ppo: policy_gradient.PpoConfig = policy_gradient.PpoConfig()
 
     @property
-    def last(self) -> int:
+    def end_iteration(self) -> int:
         """Iterations of the whole run."""
         return min(self.iterations, self.stop_after or self.iterations)
 
@@ -291,7 +291,7 @@ def train(
         if config.warm_start:
             trainer.warm_start()
         trainer.validate()
-    while trainer.iteration < config.last and trainer.cpu_seconds < config.cpu_seconds_max:
+    while trainer.iteration < config.end_iteration and trainer.cpu_seconds < config.cpu_seconds_max:
         completion, conflicts, entropy = trainer.step()
         if trainer.iteration % config.validate_every == 0:
             trainer.validate()
@@ -304,13 +304,13 @@ def train(
         report(
             TrainingProgress(
                 iteration=trainer.iteration,
-                iterations=config.last,
+                iterations=config.end_iteration,
                 completion=completion,
                 conflicts=conflicts,
                 entropy=entropy,
                 sub_steps=trainer.sub_steps,
                 cpu_seconds=trainer.cpu_seconds,
-                seconds_left=pace * (config.last - trainer.iteration),
+                seconds_left=pace * (config.end_iteration - trainer.iteration),
                 against_rule=trainer.against_rule,
                 best=trainer.best,
             )

@@ -13,6 +13,7 @@ import msgspec
 
 from hanse.live.backends.interface import BackendListener
 from hanse.live.backends.process.default_memory import explain_out_of_memory
+from hanse.live.backends.process.kept_outputs import AttemptId
 from hanse.live.backends.process.launcher_protocol import (
     ENDED,
     FORGET,
@@ -23,7 +24,6 @@ from hanse.live.backends.process.launcher_protocol import (
     LauncherReport,
     simple_request,
 )
-from hanse.live.backends.process.output_files import AttemptId
 from hanse.model.messages import AttemptEnd, Outcome
 
 NOTE_LENGTH_MAX: Final = 200

@@ -32,8 +32,11 @@ from hanse.live.backends.interface import (
 from hanse.live.backends.process.attempt_tracker import AttemptTracker, ProcessAttempt, now
 from hanse.live.backends.process.cgroups import choose_limits
 from hanse.live.backends.process.default_memory import MemoryDefault
-from hanse.live.backends.process.disk_quota import DiskMonitor
+from hanse.live.backends.process.directory_lock import lock_directory
+from hanse.live.backends.process.disk_monitor import DiskMonitor
+from hanse.live.backends.process.disk_pressure import KEPT_BYTES_MAX, KEPT_COUNT_MAX, DiskPressureManager
 from hanse.live.backends.process.host_nodes import default_nodes
+from hanse.live.backends.process.kept_outputs import AttemptId, KeptOutputs
 from hanse.live.backends.process.launch_requests import (
     AttemptMetadata,
     LaunchRefusal,
@@ -53,14 +56,7 @@ from hanse.live.backends.process.launcher_protocol import (
     simple_request,
 )
 from hanse.live.backends.process.launcher_recovery import LauncherRecovery
-from hanse.live.backends.process.output_files import AttemptId, KeptOutputs
 from hanse.live.backends.process.output_reader import OutputReader
-from hanse.live.backends.process.runner_directory import (
-    DEADLINE_FORMAT,
-    GUARD_AT,
-    lock_directory,
-    open_watchdog_memory,
-)
 from hanse.live.backends.process.sandbox import (
     SandboxMode,
     can_hide_processes,
@@ -68,8 +64,8 @@ from hanse.live.backends.process.sandbox import (
     namespace_command,
     sandbox_command,
 )
-from hanse.live.backends.process.task_disk import KEPT_BYTES_MAX, KEPT_COUNT_MAX, DiskPressureManager
 from hanse.live.backends.process.task_users import JobUserPool
+from hanse.live.backends.process.watchdog_memory import DEADLINE_FORMAT, GUARD_AT, open_watchdog_memory
 from hanse.live.disk_space import FilesystemSpace
 from hanse.live.supervisor import supervisor_program
 from hanse.model.effects import LaunchAttempt
@@ -301,7 +297,7 @@ class ProcessBackend:
             os.close(self._lock)
             self._lock = -1
 
-    # --- ``task_disk.AttemptControl`` -----------------------------------------------------------------------
+    # --- ``disk_pressure.AttemptControl`` -------------------------------------------------------------------
 
     def running_attempts(self) -> list[AttemptId]:
         """Return the attempts that have started and not ended."""

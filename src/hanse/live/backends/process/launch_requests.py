@@ -23,7 +23,7 @@ from hanse.live.backends.process.launcher_protocol import (
     start_request,
 )
 from hanse.live.backends.process.sandbox import split_environment, wrap_command
-from hanse.model.attempt_key import attempt_key
+from hanse.model.attempt_key_derivation import derive_attempt_key
 from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import index_of, job_of, job_text
 from hanse.model.program import Program, decode_program
@@ -148,7 +148,9 @@ class StartRequestEncoder:
             argv = wrap_command(shared.sandbox, b"" if shared.workdir else home, home, argv)
         # In a sandbox the working directory may exist inside only.
         start_directory = b"/" if self._sandbox and shared.workdir else home
-        key_text = attempt_key(shared.secret, job, index, attempt).hex().encode() if shared.secret else b""
+        key_text = (
+            derive_attempt_key(shared.secret, job, index, attempt).hex().encode() if shared.secret else b""
+        )
         request = start_request(
             task, attempt, launch.until, shared.fixed, start_directory, argv, env, key_text
         )

@@ -13,9 +13,9 @@ from struct import Struct
 from threading import Lock
 from typing import Final
 
-from hanse.live.backends.file_access import DirectFiles, FileAccess
+from hanse.live.backends.async_files import AsyncFiles, DirectFiles
 from hanse.live.backends.interface import Stream
-from hanse.live.backends.process.output_files import AttemptId
+from hanse.live.backends.process.kept_outputs import AttemptId
 
 CHUNK_BYTES: Final = 1 << 16
 """The largest chunk of one read."""
@@ -68,7 +68,7 @@ class InotifyWatches:
     """One inotify instance for all followers (a user usually may have 128), with the listeners of each
     watch."""
 
-    def __init__(self, files: FileAccess) -> None:
+    def __init__(self, files: AsyncFiles) -> None:
         self._files = files
         self._inotify = -1
         self._listeners: dict[int, list[asyncio.Event]] = {}
@@ -175,7 +175,7 @@ class OutputFollower:
 class OutputReader:
     """Reader of the outputs in a directory. ``files``: access to it."""
 
-    def __init__(self, directory: Path, files: FileAccess | None = None) -> None:
+    def __init__(self, directory: Path, files: AsyncFiles | None = None) -> None:
         self._directory = directory
         self._files = files if files is not None else DirectFiles()
         self._followers: dict[AttemptId, list[OutputFollower]] = {}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hanse.core.config import NodeConfig
-from hanse.live.backends.file_access import ThreadedFiles
+from hanse.live.backends.async_files import ThreadedFiles
 from hanse.live.backends.interface import (
     BackendListener,
     PendingAttempt,
@@ -24,8 +24,8 @@ from hanse.live.backends.interface import (
     RunningAttempt,
     Stream,
 )
+from hanse.live.backends.process.kept_outputs import KeptOutputs
 from hanse.live.backends.process.launch_requests import LaunchRefusal, TaskUser
-from hanse.live.backends.process.output_files import KeptOutputs
 from hanse.live.backends.process.output_reader import OutputReader
 from hanse.live.backends.slurm.attempt_store import NO_PROGRAM, AttemptStore, EndReason, SlurmAttempt
 from hanse.live.backends.slurm.attempt_tracker import SlurmAttemptTracker, now
@@ -43,7 +43,7 @@ from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.live.backends.slurm.shared_directory import SharedDirectory
 from hanse.live.backends.slurm.submitter import START_MICROSECONDS_MAX, JobSubmitter
 from hanse.live.disk_space import NO_SPACE_ERRNOS
-from hanse.model.attempt_key import attempt_key
+from hanse.model.attempt_key_derivation import derive_attempt_key
 from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import SECOND, JobId, TaskId, index_of, job_of, job_text, task_text
 from hanse.model.messages import AttemptEnd, Outcome
@@ -302,7 +302,7 @@ class SlurmBackend:
             for key in keys:
                 if secrets.get(key):
                     task, attempt = key
-                    own = attempt_key(secrets[key], job_text(job_of(task)), index_of(task), attempt)
+                    own = derive_attempt_key(secrets[key], job_text(job_of(task)), index_of(task), attempt)
                     self._shared.write_key(key, own.hex())
                 self._shared.write_orders(key, "run")
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.model.field_reader import FieldReader, read_text
-from hanse.model.form_fields import FormField, names_of
+from hanse.model.file_fields import FileField, names_of
 from hanse.model.problem import Problem, describe_value
 from hanse.model.quantities import parse_duration, parse_whole
 
@@ -13,65 +13,65 @@ DRIVERS: Final = ("cli", "rest")
 POLL_MIN: Final = 100_000
 """Microseconds; shorter intervals would burden the controller."""
 SLURM_TABLE: Final = (
-    FormField(
+    FileField(
         "driver", "`cli` or `rest`", "cli", "",
         "How Slurm is reached: by its commands (`sbatch`, `squeue` and others), or by slurmrestd.",
         "driver: rest\nurl: unix:/run/slurmrestd.sock",
     ),
-    FormField(
+    FileField(
         "conf", "text", "", "", "The cluster's `slurm.conf`, for the commands. Left out: where Slurm "
         "looks for it.",
         "conf: /etc/slurm/slurm.conf",
     ),
-    FormField(
+    FileField(
         "url", "text", "", "required with the driver `rest`",
         "Where slurmrestd listens: `unix:PATH`, `http://HOST:PORT` or `https://HOST:PORT`.",
         "url: http://slurm.example.org:6820",
     ),
-    FormField(
+    FileField(
         "token_file", "text", "", "",
         "A file with the token for slurmrestd, read before every request, so that it can be renewed.",
         "token_file: /etc/hanse/slurm.token",
     ),
-    FormField(
+    FileField(
         "token_user", "text", "", "", "The user of the token. Left out: the user that runs the jobs.",
         "token_user: hanse",
     ),
-    FormField(
+    FileField(
         "api", "text", "", "",
         "The version of the interface of slurmrestd. Left out: the newest that both sides know.", "api: "
         "v0.0.38",
     ),
-    FormField(
+    FileField(
         "partition", "text", "", "",
         "The partition of all jobs; only its nodes are used. Left out: Slurm's default partition, and all "
         "nodes.",
         "partition: batch",
     ),
-    FormField("account", "text", "", "", "The Slurm account that jobs are charged to.", "account: physics"),
-    FormField(
+    FileField("account", "text", "", "", "The Slurm account that jobs are charged to.", "account: physics"),
+    FileField(
         "shared_dir", "text", "", "an absolute path, the same on every node",
         "A directory that the warden and all nodes see. Left out: the runner's own directory, which works "
         "only "
         "where the nodes are this machine.",
         "shared_dir: /shared/hanse",
     ),
-    FormField(
+    FileField(
         "poll", "time", "1s", "at least 100ms", "Time between two queries of Slurm while tasks are there.",
         "poll: 2s",
     ),
-    FormField(
+    FileField(
         "time_limit", "time", "0", "",
         "Time after which Slurm ends a job; 0: the limit of the partition.", "time_limit: 4h",
     ),
-    FormField(
+    FileField(
         "begin_max", "time", "60s", "longer than the slowest prolog of the cluster",
         "A start is given back if Slurm says that it runs and it has not begun by then, or if it waits "
         "that long "
         "for a closed node or for what a partition, an account or a QOS does not allow.",
         "begin_max: 2m",
     ),
-    FormField(
+    FileField(
         "array_max", "whole number", "200", "below `MaxArraySize` of the cluster",
         "Tasks in one job array; 1: no arrays.", "array_max: 1000",
     ),

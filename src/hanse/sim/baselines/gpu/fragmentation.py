@@ -76,23 +76,23 @@ class FragmentTables:
             table, least = (self._single, milli) if count == 1 else (self._whole, count)
             table[access, level:, least:] += typical.weight[pod]
 
-    def level(self, cpu: Ints) -> npt.NDArray[np.intp]:
+    def cpu_step(self, cpu: Ints) -> npt.NDArray[np.intp]:
         """Return the CPU step of an amount of idle CPU: how many typical demands it can carry."""
         return np.searchsorted(self._steps, cpu, "right")
 
-    def device(self, model: Ints, level: npt.NDArray[np.intp], idle: Ints) -> Floats:
+    def device_worth(self, model: Ints, level: npt.NDArray[np.intp], idle: Ints) -> Floats:
         """Return the worth of idle devices for single-device pods; the arguments are broadcast."""
         return idle * self._single[model, level, idle]
 
-    def whole(self, model: Ints, level: npt.NDArray[np.intp], devices: Ints) -> Floats:
+    def whole_devices_worth(self, model: Ints, level: npt.NDArray[np.intp], devices: Ints) -> Floats:
         """Return the worth of this many wholly idle devices for pods of several devices."""
         worth: Floats = MILLI * devices * self._whole[model, level, devices]
         return worth
 
-    def fragment(self, model: Ints, cpu: Ints, idle: Ints) -> Floats:
+    def node_fragment(self, model: Ints, cpu: Ints, idle: Ints) -> Floats:
         """Return F of nodes: ``idle`` is [nodes, DEVICES_MAX], 0 where there is no device."""
-        level = self.level(cpu)
-        useful = self.device(model[:, None], level[:, None], idle).sum(axis=1)
-        useful += self.whole(model, level, (idle == MILLI).sum(axis=1))
+        level = self.cpu_step(cpu)
+        useful = self.device_worth(model[:, None], level[:, None], idle).sum(axis=1)
+        useful += self.whole_devices_worth(model, level, (idle == MILLI).sum(axis=1))
         fragment: Floats = idle.sum(axis=1) - useful
         return fragment

@@ -18,8 +18,8 @@ def check_schedule(workload: GpuWorkload, settings: GpuSettings, outcome: GpuOut
     assert bool(np.all(outcome.start[ran] >= workload.submit[ran])), "no job starts before its arrival"
     length = outcome.stretch_end - outcome.stretch_begin
     assert not len(length) or int(length.min()) >= 0
-    time = np.bincount(outcome.stretch_job, length, workload.jobs).astype(np.int64)
-    stretches = np.bincount(outcome.stretch_job, minlength=workload.jobs)
+    time = np.bincount(outcome.stretch_job, length, workload.job_count).astype(np.int64)
+    stretches = np.bincount(outcome.stretch_job, minlength=workload.job_count)
     assert bool(np.all(time[ran] >= workload.work[ran])), "every job does its whole work"
     most = workload.work + stretches * settings.restart
     assert bool(np.all(time[ran] <= most[ran])), "no job runs longer than work and restarts"

@@ -178,7 +178,7 @@ class _MuriRun:
         assert self.events <= EVENTS_PER_JOB_MAX * len(self.jobs), "time stands still"
         return now
 
-    def progress(self, job: int, now: float) -> None:
+    def credit_progress(self, job: int, now: float) -> None:
         """Credit a running job with the stretch since the last event, less the overhead."""
         record = self.jobs[job]
         self.remaining[job] -= max(now - self.checked_at[job] - record.overhead, 0) / record.iteration
@@ -213,15 +213,15 @@ class _MuriRun:
 
 def muri_srtf(jobs: list[MuriJob], nodes: int = 8, per_node: int = 8) -> MuriOutcome:
     """Run shortest remaining time first."""
-    return _shortest(jobs, nodes, per_node, lambda _, left: left)
+    return _run_shortest_first(jobs, nodes, per_node, lambda _, left: left)
 
 
 def muri_srsf(jobs: list[MuriJob], nodes: int = 8, per_node: int = 8) -> MuriOutcome:
     """Run shortest remaining service (time x GPUs) first."""
-    return _shortest(jobs, nodes, per_node, lambda job, left: left * jobs[job].gpus)
+    return _run_shortest_first(jobs, nodes, per_node, lambda job, left: left * jobs[job].gpus)
 
 
-def _shortest(
+def _run_shortest_first(
     jobs: list[MuriJob], nodes: int, per_node: int, rank: Callable[[int, float], float]
 ) -> MuriOutcome:
     replay = _MuriRun(jobs)
@@ -234,7 +234,7 @@ def _shortest(
         replay.take_arrivals(now)
         for job in replay.present:
             if replay.running[job]:
-                replay.progress(job, now)
+                replay.credit_progress(job, now)
                 replay.checked_at[job] = now
                 ranks[job] = rank(job, replay.remaining[job] * jobs[job].iteration)
         replay.present.sort(key=ranks.__getitem__)
@@ -280,7 +280,7 @@ def muri_tiresias(jobs: list[MuriJob], nodes: int = 8, per_node: int = 8) -> Mur
             if replay.running[job]:
                 # in this order, because rounding decides whether a job falls
                 served[job] = served[job] + now - replay.checked_at[job]
-                replay.progress(job, now)
+                replay.credit_progress(job, now)
                 _demote(job, served[job] * jobs[job].gpus, level, queues)
             replay.checked_at[job] = now
         _serve(replay, queues, nodes * per_node, now)

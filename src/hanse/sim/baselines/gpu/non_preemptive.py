@@ -33,7 +33,7 @@ def run_queue(workload: GpuWorkload, settings: GpuSettings, queue: WaitingQueue)
     """Run the whole workload."""
     pool = NodePool(workload, settings.capacity)
     possible = possible_jobs(workload, settings)
-    ledger = StretchLedger(workload.jobs)
+    ledger = StretchLedger(workload.job_count)
     submit, work = workload.submit.tolist(), workload.work.tolist()
     ends: list[tuple[int, int]] = []
     arriving, passes = 0, 0

@@ -58,7 +58,7 @@ class IdleCluster:
         ]
         self._types = types
 
-    def feasible(self, kind: int) -> Ints:
+    def feasible_nodes(self, kind: int) -> Ints:
         """Return the nodes that can take a pod of this shape, in the order of their names."""
         types = self._types
         fits = (self.cpu >= types.cpu[kind]) & (self.memory >= types.memory[kind])
@@ -89,7 +89,7 @@ class IdleCluster:
         self.fullest[node] = int(idle.max())
         self.kinds[node, count if milli == MILLI else 0] = True
 
-    def tightest(self, node: int, milli: int) -> int:
+    def tightest_device(self, node: int, milli: int) -> int:
         """Return the device that a share fills most; the first of equals."""
         idle = self.idle[node]
         return int(np.argmin(np.where(idle >= milli, idle, MILLI + 1)))
@@ -103,7 +103,7 @@ Chooser = Callable[[IdleCluster, PodTypes, int, Ints], Choice]
 
 def _pick(cluster: IdleCluster, types: PodTypes, kind: int, nodes: Ints, score: Ints) -> Choice:
     node = int(nodes[int(np.argmax(score))])
-    return node, cluster.tightest(node, int(types.milli[kind])) if types.count[kind] == 1 else -1
+    return node, cluster.tightest_device(node, int(types.milli[kind])) if types.count[kind] == 1 else -1
 
 
 def random_chooser(rng: np.random.Generator) -> Chooser:
@@ -173,7 +173,7 @@ class FgdChooser:
         """Choose by floor(100 x sigmoid((F before - F after) / 1000)); ties to first node, then device."""
         model, idle = cluster.model[nodes], cluster.idle[nodes]
         cpu = cluster.cpu[nodes]
-        before = self._tables.fragment(model, cpu, idle)
+        before = self._tables.node_fragment(model, cpu, idle)
         cpu = cpu - types.cpu[kind]
         count, milli = int(types.count[kind]), int(types.milli[kind])
         if count == 1 and milli < MILLI:
@@ -182,21 +182,21 @@ class FgdChooser:
         if count:
             taken = (idle == MILLI).cumsum(axis=1)
             after[(idle == MILLI) & (taken <= count)] = 0
-        score = _score(before - self._tables.fragment(model, cpu, after))
+        score = _score(before - self._tables.node_fragment(model, cpu, after))
         return int(nodes[int(np.argmax(score))]), 0
 
     def _share(self, milli: int, nodes: Ints, before: Floats, model: Ints, cpu: Ints, idle: Ints) -> Choice:
         """Score all devices of all nodes at once: only the term of the chosen device changes."""
         tables = self._tables
-        level = tables.level(cpu)
-        worth = tables.device(model[:, None], level[:, None], idle)
+        level = tables.cpu_step(cpu)
+        worth = tables.device_worth(model[:, None], level[:, None], idle)
         room = idle >= milli
         after = np.where(room, idle - milli, 0)
         whole = (idle == MILLI).sum(axis=1)
         fewer = np.where(idle == MILLI, whole[:, None] - 1, whole[:, None])
         useful = worth.sum(axis=1)[:, None] - worth
-        useful += tables.device(model[:, None], level[:, None], after)
-        useful += tables.whole(model[:, None], level[:, None], np.maximum(fewer, 0))
+        useful += tables.device_worth(model[:, None], level[:, None], after)
+        useful += tables.whole_devices_worth(model[:, None], level[:, None], np.maximum(fewer, 0))
         fragment = idle.sum(axis=1)[:, None] - milli - useful
         score = np.where(room, _score(before[:, None] - fragment), -1)
         best = int(np.argmax(score))
@@ -257,7 +257,7 @@ def place_pods(
     for index, kind in enumerate(arrivals.tolist()):
         if kind in unplaceable:
             continue
-        room = cluster.feasible(kind)
+        room = cluster.feasible_nodes(kind)
         if not len(room):
             # pods never leave, so a shape that does not fit now never fits
             unplaceable.add(kind)

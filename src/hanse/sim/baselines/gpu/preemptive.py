@@ -22,11 +22,11 @@ class JobProgress:
     def __init__(self, workload: GpuWorkload, settings: GpuSettings) -> None:
         self.left: list[int] = workload.work.tolist()
         """Remaining work."""
-        self.setup = [0] * workload.jobs
+        self.setup = [0] * workload.job_count
         """Remaining start-up time before work goes on."""
-        self.served = [0] * workload.jobs
+        self.served = [0] * workload.job_count
         """GPU-microseconds held so far."""
-        self.running = [False] * workload.jobs
+        self.running = [False] * workload.job_count
         self.gpus: list[int] = [max(1, milli // 1_000) for milli in workload.total()[:, GPU].tolist()]
         """Whole GPUs; a job without any counts as one, so that its service grows with time."""
         self.limits = settings.queue_limits
@@ -77,7 +77,7 @@ class PreemptiveRun:
         self._workload, self._settings, self._rank = workload, settings, rank
         self._state = JobProgress(workload, settings)
         self._pool = NodePool(workload, settings.capacity)
-        self._ledger = StretchLedger(workload.jobs)
+        self._ledger = StretchLedger(workload.job_count)
         self._shape: list[int] = workload.shapes()[0].tolist()
         self._where: dict[int, Where] = {}
         """Nodes of the running jobs."""

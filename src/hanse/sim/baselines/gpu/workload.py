@@ -40,7 +40,7 @@ class GpuWorkload(msgspec.Struct, frozen=True, eq=False):
     """[J] user for fair shares; -1 = unknown, which counts as one user."""
 
     @property
-    def jobs(self) -> int:
+    def job_count(self) -> int:
         """Number of jobs."""
         return len(self.submit)
 
@@ -146,7 +146,7 @@ def from_chunk(chunk: JobChunk, consolidate_gpus: int = 0) -> GpuWorkload:
     counts = chunk.counts()
     assert bool((counts > 0).all()), "a job has at least one task"
     order = np.argsort(chunk.arrival, kind="stable")
-    work = np.maximum.reduceat(chunk.duration, chunk.offset[:-1]) if chunk.jobs else chunk.duration
+    work = np.maximum.reduceat(chunk.duration, chunk.offset[:-1]) if chunk.job_count else chunk.duration
     demand = np.column_stack([chunk.cpu, chunk.memory, chunk.gpu]).astype(np.int64)
     pieces, rest = counts.copy(), np.zeros_like(demand)
     if consolidate_gpus:

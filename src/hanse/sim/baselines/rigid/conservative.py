@@ -32,7 +32,7 @@ class Profile:
             del self.times[:index], self.free[:index]
         self.times[0] = max(self.times[0], now)
 
-    def earliest(self, width: int, length: int) -> int:
+    def earliest_start(self, width: int, length: int) -> int:
         """Return the first time at which ``width`` processors stay free for ``length``."""
         times, free = self.times, self.free
         last = len(times)
@@ -76,15 +76,15 @@ class ConservativePlanner:
     """Planner of conservative backfilling with compression in the waiting order."""
 
     def __init__(self, workload: RigidWorkload, order: RigidOrder, processors: int) -> None:
-        self.promise = [-1] * workload.jobs
+        self.promise = [-1] * workload.job_count
         self.backfilled = 0
         self._waiting = RigidQueue(workload, order)
         self._width: list[int] = workload.processors.tolist()
         # a job of no length still needs a reservation: one microsecond
         self._length: list[int] = [max(length, 1) for length in workload.estimate.tolist()]
-        self._place = [STARTED] * workload.jobs
-        self._due = [0] * workload.jobs
-        self._profile = Profile(processors, int(workload.submit[0]) if workload.jobs else 0)
+        self._place = [STARTED] * workload.job_count
+        self._due = [0] * workload.job_count
+        self._profile = Profile(processors, int(workload.submit[0]) if workload.job_count else 0)
         self._has_early_end = False
         self._places: list[tuple[int, int]] = []
         """Heap of (reservation, job); an entry whose job has since moved or started is stale."""
@@ -144,7 +144,7 @@ class ConservativePlanner:
             assert self._place[job] <= old, "compression never delays"
 
     def _reserve(self, job: int) -> None:
-        begin = self._profile.earliest(self._width[job], self._length[job])
+        begin = self._profile.earliest_start(self._width[job], self._length[job])
         self._place[job] = begin
         heappush(self._places, (begin, job))
         self._profile.add(begin, begin + self._length[job], -self._width[job])

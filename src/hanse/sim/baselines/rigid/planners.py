@@ -16,7 +16,7 @@ class BlockingPlanner:
     """Planner that starts jobs in the waiting order; the first that does not fit blocks all behind it."""
 
     def __init__(self, workload: RigidWorkload, order: RigidOrder) -> None:
-        self.promise = [-1] * workload.jobs
+        self.promise = [-1] * workload.job_count
         self.backfilled = 0
         self.waiting = RigidQueue(workload, order)
         self._width: list[int] = workload.processors.tolist()
@@ -50,13 +50,13 @@ class EasyPlanner:
     """Planner of EASY backfilling: only the head of the queue has a reservation."""
 
     def __init__(self, workload: RigidWorkload, order: RigidOrder) -> None:
-        self.promise = [-1] * workload.jobs
+        self.promise = [-1] * workload.job_count
         self.backfilled = 0
         self._blocking = BlockingPlanner(workload, order)
         self._waiting = self._blocking.waiting
         self._width: list[int] = workload.processors.tolist()
         self._estimate: list[int] = workload.estimate.tolist()
-        self._due: list[int] = [0] * workload.jobs
+        self._due: list[int] = [0] * workload.job_count
         self._running: list[tuple[int, int]] = []
         """Running jobs as (estimated end, job), earliest first."""
 

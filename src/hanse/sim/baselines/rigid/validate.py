@@ -232,7 +232,7 @@ def speed_lines(traces: Path, placing: dict[str, float]) -> list[str]:
     for name, policy in RIGID_SCHEDULERS.items():
         began = time.process_time()
         policy(workload, RigidSettings(100))
-        rate = workload.jobs / (time.process_time() - began)
+        rate = workload.job_count / (time.process_time() - began)
         peer = f"CQSim {CQSIM_JOBS_PER_SECOND:,} ({rate / CQSIM_JOBS_PER_SECOND:.0f}x)"
         lines.append(f"| KTH-SP2 {name}, jobs | {rate:,.0f} | {peer if name == 'easy' else ''} |")
     for name, rate in placing.items():

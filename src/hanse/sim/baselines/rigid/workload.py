@@ -42,7 +42,7 @@ class RigidWorkload(msgspec.Struct, frozen=True, eq=False):
     """Jobs of the log that are left out because they hold no processor under the chosen rule."""
 
     @property
-    def jobs(self) -> int:
+    def job_count(self) -> int:
         """Number of jobs."""
         return len(self.submit)
 
@@ -122,7 +122,7 @@ def from_chunk(chunk: JobChunk, width: WidthRule = "as-read", *, kill: KillRule 
         processors = counts * np.maximum(-(-chunk.cpu // 1_000), 1)
     else:
         processors = chunk.extra[width].astype(np.int64)
-    run = np.maximum.reduceat(chunk.duration, chunk.offset[:-1]) if chunk.jobs else chunk.duration
+    run = np.maximum.reduceat(chunk.duration, chunk.offset[:-1]) if chunk.job_count else chunk.duration
     return rigid_workload(chunk.arrival, run, chunk.estimate, processors, kill=kill)
 
 

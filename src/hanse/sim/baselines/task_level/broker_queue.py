@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from hanse.policy.queue_orders import FewestRemaining
 from hanse.sim.baselines.task_level.job_ranks import static_rank
-from hanse.sim.replay.records import ReplaySettings, ReplayWorkload
+from hanse.sim.replay.run_records import ReplaySettings, ReplayWorkload
 
 
 class TaskQueue:
@@ -19,7 +19,7 @@ class TaskQueue:
     """
 
     def __init__(self, workload: ReplayWorkload, keys: list[int]) -> None:
-        self.bits = max(1, workload.jobs.bit_length())
+        self.bits = max(1, workload.job_count.bit_length())
         self.mask = (1 << self.bits) - 1
         self.keys = keys
         """Key per job; shared with the owner, who changes it and then calls ``on_key_lowered``."""

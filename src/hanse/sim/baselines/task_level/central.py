@@ -20,7 +20,7 @@ import msgspec
 
 from hanse.policy.queue_orders import FewestRemaining
 from hanse.sim.baselines.task_level.job_ranks import static_rank
-from hanse.sim.replay.records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload, make_outcome
+from hanse.sim.replay.run_records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload, make_outcome
 
 FLOOR_MESSAGES: Final = 3
 """Messages between a job's arrival and its start, or the report of its end, when there is room."""
@@ -116,7 +116,7 @@ class _FewestRemaining(_Queue):
 
     def __init__(self, workload: ReplayWorkload, nodes: range, turnaround: int) -> None:
         super().__init__(workload, nodes, turnaround)
-        self.bits = max(1, workload.jobs.bit_length())
+        self.bits = max(1, workload.job_count.bit_length())
         self.remaining = [past - first for first, past in zip(self.next_task, self.past, strict=True)]
 
     def advance(self, limit: int, start: list[int], place: list[int]) -> None:
@@ -213,8 +213,8 @@ def _play(
     progress: Progress | None,
 ) -> ReplayOutcome:
     """Deal the jobs round robin; a queue is advanced only when it gets a job, and at the end."""
-    start = [-1] * workload.tasks
-    place = [-1] * workload.tasks
+    start = [-1] * workload.task_count
+    place = [-1] * workload.task_count
     decision_ns: list[int] = []
     stopped = False
     for job, arrival in enumerate(workload.arrival):

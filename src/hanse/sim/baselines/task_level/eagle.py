@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from hanse.sim.baselines.task_level.long_short_split import LongShortSplit
-from hanse.sim.replay.records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
+from hanse.sim.replay.run_records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 PROBES_PER_TASK: Final = 2
 PROBES_MIN: Final = 20

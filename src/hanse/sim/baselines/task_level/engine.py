@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hanse.sim.replay.records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload, make_outcome
+from hanse.sim.replay.run_records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload, make_outcome
 
 EVENTS_PER_REPORT: Final = 20_000
 """Events between two calls of the progress function."""
@@ -41,8 +41,8 @@ class Engine:
         self.heap: list[Event] = []
         self.lane: deque[Event] = deque()
         self.sequence = 0
-        self.start = [-1] * workload.tasks
-        self.node = [-1] * workload.tasks
+        self.start = [-1] * workload.task_count
+        self.node = [-1] * workload.task_count
         self.begun = 0
         self.messages = 0
         self.rejects = 0
@@ -66,7 +66,7 @@ class Engine:
 
     def _on_arrival(self, now: int, job: int, _: Any) -> None:
         """Time the decision and queue the next arrival, so that the heap never holds more than one."""
-        if job + 1 < self.workload.jobs:
+        if job + 1 < self.workload.job_count:
             self.call_at(self.workload.arrival[job + 1], self._on_arrival, job + 1)
         began = perf_counter_ns()
         self.arrive(now, job)
@@ -74,7 +74,7 @@ class Engine:
 
     def run(self, progress: Progress | None = None) -> ReplayOutcome:
         """Run the whole workload; stop early if ``progress`` asks for it."""
-        if self.workload.jobs:
+        if self.workload.job_count:
             self.call_at(self.workload.arrival[0], self._on_arrival, 0)
         heap, lane = self.heap, self.lane
         while heap or lane:

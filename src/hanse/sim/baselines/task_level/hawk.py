@@ -14,7 +14,7 @@ from collections import deque
 from typing import Any, Final
 
 from hanse.sim.baselines.task_level.long_short_split import LongShortSplit
-from hanse.sim.replay.records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
+from hanse.sim.replay.run_records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 PROBES_PER_TASK: Final = 2
 STEAL_ATTEMPTS: Final = 10

@@ -16,7 +16,7 @@ import numpy as np
 
 from hanse.sim.baselines.task_level.engine import Engine
 from hanse.sim.baselines.task_level.job_ranks import is_short
-from hanse.sim.replay.records import ReplaySettings, ReplayWorkload
+from hanse.sim.replay.run_records import ReplaySettings, ReplayWorkload
 
 
 class LongShortSplit(Engine):

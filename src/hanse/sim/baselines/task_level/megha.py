@@ -29,7 +29,7 @@ import msgspec
 from hanse.sim.baselines.task_level.broker_queue import TaskQueue, job_keys
 from hanse.sim.baselines.task_level.engine import Engine
 from hanse.sim.baselines.task_level.stale_views import PartitionLayout, StaleView
-from hanse.sim.replay.records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
+from hanse.sim.replay.run_records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 BATCH_MAX: Final = 100
 """Placements in one claim."""
@@ -54,8 +54,8 @@ class _Megha(Engine):
         """Per cluster: changes since all brokers had every report."""
         self.reported = [[0] * settings.brokers for _ in range(settings.clusters)]
         """Per cluster and broker: number of those changes that were reported."""
-        self.job_of = [0] * workload.tasks
-        for job in range(workload.jobs):
+        self.job_of = [0] * workload.task_count
+        for job in range(workload.job_count):
             for task in range(workload.offset[job], workload.offset[job + 1]):
                 self.job_of[task] = job
         self.call_at(settings.heartbeat_us, self.on_heartbeat_timer)
@@ -66,13 +66,13 @@ class _Megha(Engine):
             for broker in range(self.brokers):
                 if self.reported[cluster][broker] < len(changes):
                     self.heartbeats += 1
-                    self.send(now, self.on_heartbeat, broker, self.take_unreported(cluster, broker))
+                    self.send(now, self.on_heartbeat, broker, self.take_unreported_changes(cluster, broker))
             changes.clear()
             self.reported[cluster] = [0] * self.brokers
-        if self.begun < self.workload.tasks:
+        if self.begun < self.workload.task_count:
             self.call_at(now + self.settings.heartbeat_us, self.on_heartbeat_timer)
 
-    def take_unreported(self, cluster: int, broker: int) -> list[Change]:
+    def take_unreported_changes(self, cluster: int, broker: int) -> list[Change]:
         """Return and mark as reported what a warden has not reported to a broker, without the broker's own
         changes."""
         changes = self.changes[cluster]
@@ -121,7 +121,7 @@ class _Megha(Engine):
         if refused:
             self.rejects += len(refused)
             self.messages += 1
-            self.send(now, self.on_denial, broker, (refused, self.take_unreported(cluster, broker)))
+            self.send(now, self.on_denial, broker, (refused, self.take_unreported_changes(cluster, broker)))
 
     def on_task_end(self, now: int, node: int, task: int) -> None:
         """Handle the end of a task at its warden and its broker."""

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from hanse.sim.baselines.task_level.engine import Engine
 from hanse.sim.baselines.task_level.job_ranks import is_short
-from hanse.sim.replay.records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
+from hanse.sim.replay.run_records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 FAIR_WEIGHT: Final = 100_000
 """High-priority tasks served in a row while low ones wait."""

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from hanse.sim.baselines.task_level.engine import Engine
-from hanse.sim.replay.records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
+from hanse.sim.replay.run_records import Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 PROBES_PER_TASK = 2
 

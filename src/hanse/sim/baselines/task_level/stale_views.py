@@ -2,7 +2,7 @@
 
 from random import Random
 
-from hanse.sim.replay.records import ReplaySettings
+from hanse.sim.replay.run_records import ReplaySettings
 
 
 class PartitionLayout:

@@ -101,7 +101,7 @@ static void tell_demand(view_t *view, const demand_t *lines, int64_t count)
 
 /* mirrors core/broker/demand_publisher.py DemandPublisher._send_demand
  * mirrors core/broker/demand_publisher.py DemandPublisher.demand_for
- * mirrors core/broker/demand_publisher.py DemandPublisher.waiting
+ * mirrors core/broker/demand_publisher.py DemandPublisher.waiting_lines
  * A demand has a = lines, and as body the lines. */
 static void send_demand(league_t *league, broker_t *broker, int64_t cluster, const demand_t *lines,
                         int64_t count, bool force)

@@ -131,7 +131,7 @@ int32_t take_last(league_t *league, broker_t *broker, int32_t job)
     return task;
 }
 
-/* mirrors core/broker/job_keys.py JobKeys._rekey
+/* mirrors core/broker/queue_keys.py QueueKeys._rekey
  * The key of a job may have changed with its progress. */
 void rekey(league_t *league, broker_t *broker, int32_t job)
 {

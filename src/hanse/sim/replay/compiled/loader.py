@@ -4,7 +4,7 @@ import ctypes
 from importlib.resources import files
 from typing import Final
 
-from hanse.policy.kernels.loader import open_library
+from hanse.policy.kernels.shared_library import open_library
 
 
 def _declare_functions(library: ctypes.CDLL) -> ctypes.CDLL:

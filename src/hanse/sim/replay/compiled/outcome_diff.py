@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from hanse.sim.replay.records import ReplayOutcome
+from hanse.sim.replay.run_records import ReplayOutcome
 
 COLUMNS: Final = ("start", "node", "job_end")
 COUNTS: Final = (

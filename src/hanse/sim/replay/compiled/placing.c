@@ -227,7 +227,7 @@ void place_all(league_t *league, broker_t *broker)
         place_from(league, broker, heads[each].line, open);
 }
 
-/* mirrors core/broker/withdrawal.py AttemptWithdrawal.expect_start
+/* mirrors core/broker/attempt_withdrawal.py AttemptWithdrawal.expect_start
  * A warden has taken these: they ought to start before the deadline. Where starts are not reported the deadline
  * never comes, so nothing but their number is of interest. */
 void expect(league_t *league, broker_t *broker, const int64_t *lot, int64_t count)

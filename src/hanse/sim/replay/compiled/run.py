@@ -9,12 +9,12 @@ from typing import Final
 
 import numpy as np
 
+from hanse.core.broker.attempt_withdrawal import EXPECTED_MAX
 from hanse.core.broker.cluster_view import WARY_TIME
 from hanse.core.broker.demand_publisher import CLAIM_TASKS_MAX
 from hanse.core.broker.end_acks import ACKS_PER_MESSAGE_MAX
 from hanse.core.broker.job_table import shape_of
 from hanse.core.broker.placement import BATCH_TASKS_MAX, BORROW_FACTOR
-from hanse.core.broker.withdrawal import EXPECTED_MAX
 from hanse.core.messaging.link import WINDOW_MAX
 from hanse.core.warden.attempts import ENDS_PER_MESSAGE_MAX
 from hanse.core.warden.demand_table import LINES_MAX
@@ -31,7 +31,7 @@ from hanse.sim.replay import league_setup
 from hanse.sim.replay.compiled import loader
 from hanse.sim.replay.league_setup import SLOT, JobSpecs, ReplayLeague, make_league
 from hanse.sim.replay.queue_order import queue_order_of
-from hanse.sim.replay.records import Ints, Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
+from hanse.sim.replay.run_records import Ints, Progress, ReplayOutcome, ReplaySettings, ReplayWorkload
 
 TIME_MAX: Final = 1 << 60
 """Limit of microseconds and of parts of keys: beyond it sums in C could overflow."""
@@ -70,9 +70,9 @@ def find_objection(workload: ReplayWorkload, settings: ReplaySettings) -> str:
 def _find_workload_objection(workload: ReplayWorkload, settings: ReplaySettings) -> str:
     """Return the property of a workload that does not fit into the columns of the compiled league, or that a
     broker would reject."""
-    if not workload.jobs:
+    if not workload.job_count:
         return "there is no job"
-    if workload.offset[0] or workload.offset[-1] != workload.tasks or workload.tasks > TASKS_MAX:
+    if workload.offset[0] or workload.offset[-1] != workload.task_count or workload.task_count > TASKS_MAX:
         return "its tasks cannot be numbered"
     if any(first >= past for first, past in pairwise(workload.offset)):
         return "it has a job without a task"
@@ -105,10 +105,10 @@ def run_compiled(
     )
     try:
         figures = run.figures()
-        while figures["ended"] < workload.jobs:
+        while figures["ended"] < workload.job_count:
             figures = run.advance(engine.EVENTS_PER_REPORT)
-            waits = figures["arrived"] == workload.jobs and not figures["running"]
-            waits = waits and figures["ended"] < workload.jobs
+            waits = figures["arrived"] == workload.job_count and not figures["running"]
+            waits = waits and figures["ended"] < workload.job_count
             idle = figures["now"] - figures["moved_at"]
             assert not waits or idle < idle_beats_max * league.timings.beat, "a job can never end"
             if progress is not None and not progress(figures["begun"]):
@@ -125,7 +125,7 @@ def run_compiled(
         substitutions=figures["substitutions"],
         heartbeats=figures["heartbeats"],
         decision_ns=columns.decision_ns[: figures["arrived"]].tolist(),
-        complete=figures["ended"] == workload.jobs,
+        complete=figures["ended"] == workload.job_count,
         grants=figures["grants"],
         releases=figures["releases"],
         engine="compiled",
@@ -145,10 +145,10 @@ class _Columns:
         self.reserve = _ints([warden.reserve for warden in league.wardens])
         machines = settings.brokers + 2 * settings.clusters
         self.seeds = _ints([hash_numbers(settings.seed, position) >> 2 for position in range(machines)])
-        self.start = np.full(workload.tasks, -1, np.int64)
-        self.node = np.full(workload.tasks, -1, np.int64)
-        self.job_end = np.full(workload.jobs, -1, np.int64)
-        self.decision_ns = np.zeros(workload.jobs, np.int64)
+        self.start = np.full(workload.task_count, -1, np.int64)
+        self.node = np.full(workload.task_count, -1, np.int64)
+        self.job_end = np.full(workload.job_count, -1, np.int64)
+        self.decision_ns = np.zeros(workload.job_count, np.int64)
 
     def _fill_queue_columns(
         self, workload: ReplayWorkload, settings: ReplaySettings, league: ReplayLeague
@@ -208,7 +208,7 @@ def _encode_rules(
     timings, grace = league.timings, league.timings.lease_grace
     runner_span = lease_span(timings.runner_lease, grace)
     assert timings.conflict_window == 0, "grants are bound at once"
-    sizes = [settings.brokers, settings.clusters, workload.jobs, workload.tasks, shapes]
+    sizes = [settings.brokers, settings.clusters, workload.job_count, workload.task_count, shapes]
     kind = [settings.delay_us, league.lead, starts, progress]
     times = [
         timings.ack_delay, timings.resend_after, timings.beat, timings.runner_beat, timings.cluster_lease,

@@ -1,0 +1,52 @@
+"""Properties of tasks that several messages carry: shape and template of a group."""
+
+import msgspec
+
+from hanse.model.constraints import Constraint
+from hanse.model.ids import ShardId
+from hanse.model.job import Affinity, Proximity, UnreachablePolicy
+from hanse.model.resources import Resources
+
+
+class Shape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
+    """Properties that decide where a task fits. Tasks of one shape are interchangeable to a warden."""
+
+    ask: Resources
+    ask_max: Resources | None = None
+    where: Constraint | None = None
+    affinity: tuple[Affinity, ...] = ()
+    labels: tuple[str, ...] = ()  # the job's own labels, which affinities of others name
+    latency: bool = False
+    gang: int = 0  # number of tasks that must start together; 0: each alone
+    priority: int = 0
+    preemptible: bool = False
+    clusters_allowed: tuple[str, ...] = ()
+    clusters_forbidden: tuple[str, ...] = ()
+
+    @property
+    def max_per_node(self) -> int:
+        """Number of these that one node may hold: 1 if they keep apart from their own label, else 0: any."""
+        return int(any(wish.apart and wish.label in self.labels for wish in self.affinity))
+
+    @property
+    def is_single_per_cluster(self) -> bool:
+        """True if a whole cluster may hold only one of these."""
+        return any(
+            w.apart and w.proximity is Proximity.CLUSTER and w.label in self.labels for w in self.affinity
+        )
+
+    def allows_cluster(self, cluster: str) -> bool:
+        """True if the job's own rules let it run in this cluster."""
+        allowed = self.clusters_allowed
+        return cluster not in self.clusters_forbidden and (not allowed or cluster in allowed)
+
+
+class TaskTemplate(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts that a warden needs to run a group's tasks; all batches of the group share one object."""
+
+    shape: Shape
+    shard: ShardId
+    payload: bytes = b""
+    grace: int = 0
+    unreachable: UnreachablePolicy = UnreachablePolicy.MOVE
+    duration: int | None = None
