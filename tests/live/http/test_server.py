@@ -164,7 +164,7 @@ def test_an_answer_that_says_its_length_leaves_in_one_piece_and_a_stream_at_once
         """What has left after each message."""
         plug.pieces.clear()
         seen = []
-        told = gathered.buffering(send)
+        told = gathered.buffered_send(send)
         messages: list[Message] = [{"type": "http.response.start", "headers": headers}]
         for message in messages + [{"type": "http.response.body", "body": body} for body in bodies]:
             await told(message)

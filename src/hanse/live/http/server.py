@@ -270,7 +270,7 @@ class HttpsServer:
         which clients go to another broker.
         """
         buffered: BufferedTransport = scope["state"]["gathered"]
-        send_buffered = buffered.buffering(send)
+        send_buffered = buffered.buffered_send(send)
         started = False
 
         async def send_noting_start(message: Message) -> None:
