@@ -1,4 +1,4 @@
-"""Checks of a machine's invariants and snapshots of its state, at intervals of events and of bytes.
+"""Snapshots of a machine's state and checks of its invariants, at intervals of events and of bytes.
 
 A small machine is checked and dumped on the loop. When that has taken longer than ``INLINE_SECONDS``, a
 forked child does it the next time (``machine_fork``). A thread of its own writes the snapshot, so that no

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hanse.live.child_stdin import open_child_stdin
+from hanse.live.child_stdin_file import open_child_stdin
 
 CA_SECONDS_MAX: Final = 60.0
 PROCESSES_MAX: Final = 2

@@ -33,6 +33,7 @@ from hanse.live.http.application import ApiApplication, DaemonContext, OpenApiDo
 from hanse.live.http.cluster_status_stream import ClusterStatusTracker
 from hanse.live.http.enrollment_api import EnrollmentApi
 from hanse.live.http.event_stream import EventBroadcaster, EventStream, Subscription
+from hanse.live.http.job_plan import plan
 from hanse.live.http.league_file_api import LeagueFileApi
 from hanse.live.http.league_status import (
     cluster_answer,
@@ -42,7 +43,6 @@ from hanse.live.http.league_status import (
     seconds_until_silent,
 )
 from hanse.live.http.operation_record import Operation
-from hanse.live.http.plan import plan
 from hanse.live.http.responses import (
     BROKER_HEADER,
     RedirectError,

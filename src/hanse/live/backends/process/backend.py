@@ -297,7 +297,7 @@ class ProcessBackend:
             os.close(self._lock)
             self._lock = -1
 
-    # --- ``disk_pressure.AttemptControl`` -------------------------------------------------------------------
+    # --- ``disk_pressure.AttemptControl`` ---------------------------------------------------------------
 
     def running_attempts(self) -> list[AttemptId]:
         """Return the attempts that have started and not ended."""

@@ -29,7 +29,7 @@ from hanse.live.backends.slurm.driver import (
 )
 from hanse.live.backends.slurm.job_names import NAME_WORD
 from hanse.live.backends.slurm.settings import SlurmSettings
-from hanse.live.child_stdin import open_child_stdin
+from hanse.live.child_stdin_file import open_child_stdin
 
 COMMANDS_MAX: Final = 4
 """Commands at once."""

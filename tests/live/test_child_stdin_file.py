@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from hanse.live.child_stdin import open_child_stdin
+from hanse.live.child_stdin_file import open_child_stdin
 
 RUN = pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 MUCH = os.urandom(1 << 20)
