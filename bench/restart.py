@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from hanse.core.config import BrokerConfig
 from hanse.league.config import PolicyConfig
-from hanse.live import snapshots as snapshots_module
+from hanse.live import checks_and_snapshots as snapshots_module
 from hanse.live.config.config_history import BrokerSettings
 from hanse.live.recovery import recover
 from hanse.live.shell import JournalledShell

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hanse.live import snapshots as snapshots_module
+from hanse.live import checks_and_snapshots as snapshots_module
 from hanse.live.clock import Clock
 from hanse.live.journal.journal import Journal
 from hanse.live.machine_fork import ForkError, MachineFork

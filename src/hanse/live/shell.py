@@ -22,10 +22,10 @@ from typing import Final
 import msgspec
 
 from hanse.core.machine import Machine
+from hanse.live.checks_and_snapshots import Snapshots
 from hanse.live.clock import Clock
 from hanse.live.journal.errors import JournalFull
 from hanse.live.journal.journal import Journal
-from hanse.live.snapshots import Snapshots
 from hanse.model.effects import Effect, JobAccepted, WakeAt, orders_of
 from hanse.model.events import Event, JobSubmitted, MessageReceived, Tick
 from hanse.model.job_history import HISTORY_EFFECTS

@@ -11,7 +11,7 @@ import pytest
 from starlette.responses import Response
 
 from hanse.live.http import auth_middleware
-from hanse.live.http.api_call import ApiCall, Handler
+from hanse.live.http.admitted_request import AdmittedRequest, Handler
 from hanse.live.http.application import ApiApplication
 from hanse.live.http.auth_middleware import LONG_REQUESTS_MAX, REQUESTS_MAX, AuthMiddleware
 from hanse.live.http.operation_record import Operation
@@ -83,14 +83,14 @@ class Asked:
         return sent[0]["status"], headers, msgspec.json.decode(body) if body else None
 
 
-async def fine(_: ApiCall) -> Response:
+async def fine(_: AdmittedRequest) -> Response:
     return json_answer({"ok": True})
 
 
 def behind(gates: asyncio.Event) -> Handler:
     """A handler that answers when the gates are open."""
 
-    async def slow(_: ApiCall) -> Response:
+    async def slow(_: AdmittedRequest) -> Response:
         await gates.wait()
         return json_answer({"ok": True})
 
@@ -179,7 +179,7 @@ def test_refusals_are_held_only_so_many_at_a_time(tmp_path: Path, monkeypatch: p
 def test_a_bug_of_ours_is_told_in_the_shape_of_errors(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def broken(_: ApiCall) -> Response:
+    async def broken(_: AdmittedRequest) -> Response:
         raise ZeroDivisionError("secret detail")
 
     async def play() -> None:

@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
 from hanse.league.config import LeagueConfig
-from hanse.live.http.api_call import ApiCall
+from hanse.live.http.admitted_request import AdmittedRequest
 from hanse.live.http.auth_middleware import AuthMiddleware, not_found
 from hanse.live.http.openapi import document
 from hanse.security.credentials import Credentials
@@ -76,7 +76,7 @@ class OpenApiDocument:
         self._role = role
         self._text = b""
 
-    async def answer(self, _: ApiCall) -> Response:
+    async def answer(self, _: AdmittedRequest) -> Response:
         """Answer with the document."""
         if not self._text:
             self._text = msgspec.json.encode(document(self._role))

@@ -25,7 +25,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hanse.live.http.api_call import ApiCall, Handler
+from hanse.live.http.admitted_request import AdmittedRequest, Handler
 from hanse.live.http.concurrency_limiter import ConcurrencyLimiter, QueueTimeoutError
 from hanse.live.http.operation_record import JSON, Operation
 from hanse.live.http.operation_table import METRICS
@@ -69,7 +69,7 @@ class AuthMiddleware:
         self.anonymous_limiter = RateLimiter(ANONYMOUS_RATE, ANONYMOUS_BURST)
         self._in_progress: dict[tuple[str, bool], int] = {}
         """Requests in progress, by identity and by whether the operation is long-lived."""
-        self._long_calls: dict[ApiCall, None] = {}
+        self._long_calls: dict[AdmittedRequest, None] = {}
         """Long-lived requests in progress, without those of public operations."""
         self._concurrency = ConcurrencyLimiter()
         self._delayed = 0
@@ -92,7 +92,7 @@ class AuthMiddleware:
     ) -> None:
         """Admit and answer one request."""
         started_at = time.monotonic()
-        call: ApiCall | None = None
+        call: AdmittedRequest | None = None
         try:
             try:
                 call = self._admit(operation, request)
@@ -116,7 +116,7 @@ class AuthMiddleware:
             if call is not None:
                 self._leave(operation, call)
 
-    async def _handle(self, operation: Operation, handler: Handler, call: ApiCall) -> Response:
+    async def _handle(self, operation: Operation, handler: Handler, call: AdmittedRequest) -> Response:
         if call.request.method == "HEAD" and operation.media != JSON:
             return Response(media_type=operation.media)  # HEAD of a stream has no body
         if operation.long_lived:
@@ -136,13 +136,13 @@ class AuthMiddleware:
                 self._count(f"ended_{refused.code}")
                 call.request.scope["state"]["abort"]()
 
-    def _enter(self, operation: Operation, call: ApiCall) -> None:
+    def _enter(self, operation: Operation, call: AdmittedRequest) -> None:
         slot = (call.key, operation.long_lived)
         self._in_progress[slot] = self._in_progress.get(slot, 0) + 1
         if operation.long_lived and not operation.public:
             self._long_calls[call] = None
 
-    def _leave(self, operation: Operation, call: ApiCall) -> None:
+    def _leave(self, operation: Operation, call: AdmittedRequest) -> None:
         self._long_calls.pop(call, None)
         slot = (call.key, operation.long_lived)
         left = self._in_progress[slot] - 1
@@ -161,7 +161,7 @@ class AuthMiddleware:
 
     # --- admission ------------------------------------------------------------------------------------------
 
-    def _admit(self, operation: Operation, request: Request) -> ApiCall:
+    def _admit(self, operation: Operation, request: Request) -> AdmittedRequest:
         """Admit a request or raise its refusal."""
         address = _anonymous_key(request)
         if operation.public:
@@ -185,7 +185,7 @@ class AuthMiddleware:
         if self._in_progress.get((key, operation.long_lived), 0) >= limit:
             raise retry_later(429, "too_many", f"you have {limit} such requests in progress already")
         values = parse_parameters(operation.parameters, request)
-        return ApiCall(request, peer, key, values, self.identity_limiter)
+        return AdmittedRequest(request, peer, key, values, self.identity_limiter)
 
     def _charge(self, limiter: RateLimiter, key: str, cost: int) -> None:
         wait = limiter.take(key, cost)
@@ -270,7 +270,7 @@ def guard(
     surrounding application's auth middleware admits its requests, with the usual tokens, limits and
     errors."""
 
-    async def handle(call: ApiCall) -> Response:
+    async def handle(call: AdmittedRequest) -> Response:
         return await handler(call.request, call.peer)
 
     return _GuardedEndpoint(roles, handle)

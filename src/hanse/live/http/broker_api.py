@@ -28,7 +28,7 @@ from hanse.api.rows import JobDetail
 from hanse.core.broker.broker import Broker
 from hanse.live.disk_space import DiskSpaceCheck
 from hanse.live.http import operation_table as op
-from hanse.live.http.api_call import ApiCall, Handler
+from hanse.live.http.admitted_request import AdmittedRequest, Handler
 from hanse.live.http.application import ApiApplication, DaemonContext, OpenApiDocument
 from hanse.live.http.cluster_status_stream import ClusterStatusTracker
 from hanse.live.http.enrollment_api import EnrollmentApi
@@ -137,7 +137,7 @@ class BrokerApi:
         """Wrap a query that is also answered while the disk is full: with the age of the answer, or at once
         with 503 if the data cannot be read."""
 
-        async def answer(call: ApiCall) -> Response:
+        async def answer(call: AdmittedRequest) -> Response:
             try:
                 response = await handler(call)
             except sqlite3.OperationalError:
@@ -154,10 +154,10 @@ class BrokerApi:
 
     # --- health ---------------------------------------------------------------------------------------------
 
-    async def _health(self, _: ApiCall) -> Response:
+    async def _health(self, _: AdmittedRequest) -> Response:
         return json_answer(Health(ok=True))
 
-    async def _ready(self, _: ApiCall) -> Response:
+    async def _ready(self, _: AdmittedRequest) -> Response:
         """Answer ready once every cluster was seen: only then can a job larger than the league be refused."""
         unseen = [
             entry.name
@@ -172,7 +172,7 @@ class BrokerApi:
 
     # --- the league -----------------------------------------------------------------------------------------
 
-    async def _league(self, _: ApiCall) -> Response:
+    async def _league(self, _: AdmittedRequest) -> Response:
         totals = await self._feeder.query(self._feeder.read_model.tenant_totals)
         now = self._shell.clock.now()
         answer = league_answer(self._daemon.league, self._daemon.identity.name, self._machine, now, totals)
@@ -189,7 +189,7 @@ class BrokerApi:
     def _seconds_until_silent(self) -> float | None:
         return seconds_until_silent(self._daemon.league, self._machine, self._shell.clock.now())
 
-    async def _nodes(self, call: ApiCall) -> Response:
+    async def _nodes(self, call: AdmittedRequest) -> Response:
         cluster, _, number = call.text("after").rpartition("/")
         after = (cluster, int(number)) if number else None
         limit = _paid_limit(call)
@@ -197,7 +197,7 @@ class BrokerApi:
             nodes_answer(self._daemon.league, self._machine, call.text("cluster"), after, limit)
         )
 
-    async def _watch(self, call: ApiCall) -> Response:
+    async def _watch(self, call: AdmittedRequest) -> Response:
         subscription = Subscription(
             call.texts("topics"),
             call.text("job"),
@@ -209,10 +209,10 @@ class BrokerApi:
 
     # --- submitting -----------------------------------------------------------------------------------------
 
-    async def _submit(self, call: ApiCall) -> Response:
+    async def _submit(self, call: AdmittedRequest) -> Response:
         return json_answer(await self._submission.submit(call))
 
-    async def _cancel(self, call: ApiCall) -> Response:
+    async def _cancel(self, call: AdmittedRequest) -> Response:
         job = self._job_id(call)
         self._redirect_to_owner(call, job, await self._detail(job))
         batch = RequestBatch(1)
@@ -231,7 +231,7 @@ class BrokerApi:
 
     # --- questions ------------------------------------------------------------------------------------------
 
-    async def _jobs(self, call: ApiCall) -> Response:
+    async def _jobs(self, call: AdmittedRequest) -> Response:
         limit, read_model = _paid_limit(call), self._feeder.read_model
         rows = await self._feeder.query(
             lambda: read_model.jobs(
@@ -244,11 +244,11 @@ class BrokerApi:
         )
         return json_answer(JobsAnswer(tuple(rows), rows[-1].cursor if len(rows) == limit else None))
 
-    async def _job(self, call: ApiCall) -> Response:
+    async def _job(self, call: AdmittedRequest) -> Response:
         job = self._job_id(call)
         return json_answer(redact(call.peer.role, self._detail_as_owner(call, job, await self._detail(job))))
 
-    async def _tasks(self, call: ApiCall) -> Response:
+    async def _tasks(self, call: AdmittedRequest) -> Response:
         job = self._job_id(call)
         self._detail_as_owner(call, job, await self._detail(job))
         limit, after, read_model = _paid_limit(call), call.optional_number("after"), self._feeder.read_model
@@ -256,7 +256,7 @@ class BrokerApi:
         rows = await self._feeder.query(lambda: read_model.tasks(job, state=state, limit=limit, after=after))
         return json_answer(TasksAnswer(tuple(rows), str(rows[-1].index) if len(rows) == limit else None))
 
-    async def _why(self, call: ApiCall) -> Response:
+    async def _why(self, call: AdmittedRequest) -> Response:
         job = self._job_id(call)
         detail = self._detail_as_owner(call, job, await self._detail(job))
         read_model = self._feeder.read_model
@@ -266,7 +266,7 @@ class BrokerApi:
         sentences = explain(detail, tasks, decisions, facts, now=wall_now())
         return json_answer(WhyAnswer(tuple(sentences), tuple(decisions)))
 
-    async def _decisions(self, call: ApiCall) -> Response:
+    async def _decisions(self, call: AdmittedRequest) -> Response:
         job = self._job_id(call)
         self._detail_as_owner(call, job, await self._detail(job))
         limit, after, read_model = (
@@ -277,7 +277,7 @@ class BrokerApi:
         rows = await self._feeder.query(lambda: read_model.decisions_after(job, after, limit))
         return json_answer(DecisionsAnswer(tuple(rows), str(rows[-1].serial) if len(rows) == limit else None))
 
-    async def _wait(self, call: ApiCall) -> Response:
+    async def _wait(self, call: AdmittedRequest) -> Response:
         job = self._job_id(call)
         deadline = asyncio.get_running_loop().time() + call.number("timeout")
         while True:
@@ -291,7 +291,7 @@ class BrokerApi:
                         return json_answer(detail.row)
                 await asyncio.wait([ended], timeout=remaining)
 
-    async def _plan(self, call: ApiCall) -> Response:
+    async def _plan(self, call: AdmittedRequest) -> Response:
         spec = parse_job_form(await read_body(call.request, Any))
         if isinstance(spec, tuple):
             refused = RefusedError(
@@ -304,13 +304,13 @@ class BrokerApi:
 
     # --- whose job it is ------------------------------------------------------------------------------------
 
-    def _job_id(self, call: ApiCall) -> JobId:
+    def _job_id(self, call: AdmittedRequest) -> JobId:
         job = parse_job(call.text("job"))
         if job is None:
             raise self._no_job(call)
         return job
 
-    def _no_job(self, call: ApiCall) -> RefusedError:
+    def _no_job(self, call: AdmittedRequest) -> RefusedError:
         if self._feeder.disk_full:
             return _disk_full(
                 f"the disk of this broker is full: if job {call.text('job')} is new, it cannot be read yet"
@@ -322,13 +322,13 @@ class BrokerApi:
     async def _detail(self, job: JobId) -> JobDetail | None:
         return await self._feeder.query(lambda: self._feeder.read_model.job(job))
 
-    def _detail_as_owner(self, call: ApiCall, job: JobId, detail: JobDetail | None) -> JobDetail:
+    def _detail_as_owner(self, call: AdmittedRequest, job: JobId, detail: JobDetail | None) -> JobDetail:
         """Return the job, or redirect if another broker answers for it."""
         self._redirect_to_owner(call, job, detail)
         assert detail is not None
         return detail
 
-    def _redirect_to_owner(self, call: ApiCall, job: JobId, detail: JobDetail | None) -> None:
+    def _redirect_to_owner(self, call: AdmittedRequest, job: JobId, detail: JobDetail | None) -> None:
         """Redirect to the broker that answers for the job, if that is another one that was not asked
         before."""
         own, league = self._daemon.identity.name, self._daemon.league
@@ -356,7 +356,7 @@ def _query_without(query: str, name: str) -> list[str]:
     return [part for part in query.split("&") if part and part.partition("=")[0] != name]
 
 
-def _paid_limit(call: ApiCall) -> int:
+def _paid_limit(call: AdmittedRequest) -> int:
     """Return the number of rows requested, and charge for them."""
     limit = call.number("limit")
     call.charge(limit // ROWS_PER_TOKEN)

@@ -24,7 +24,7 @@ from hanse.core.warden.warden import Warden
 from hanse.league.config import ClusterEntry
 from hanse.live.backends.interface import Backend, OutputDroppedError, Stream
 from hanse.live.http import operation_table as op
-from hanse.live.http.api_call import ApiCall, Handler
+from hanse.live.http.admitted_request import AdmittedRequest, Handler
 from hanse.live.http.application import ApiApplication, DaemonContext, OpenApiDocument
 from hanse.live.http.league_file_api import LeagueFileApi
 from hanse.live.http.league_status import named_amounts
@@ -73,13 +73,13 @@ class RunnerApi:
             **self._league_file.handlers(),
         }
 
-    async def _health(self, _: ApiCall) -> Response:
+    async def _health(self, _: AdmittedRequest) -> Response:
         return json_answer(Health(ok=True))
 
-    async def _ready(self, _: ApiCall) -> Response:
+    async def _ready(self, _: AdmittedRequest) -> Response:
         return json_answer(Readiness(ok=True))
 
-    async def _logs(self, call: ApiCall) -> Response:
+    async def _logs(self, call: AdmittedRequest) -> Response:
         task = parse_task(call.text("task"))
         if task is None:
             raise self._no_output(call)
@@ -105,7 +105,7 @@ class RunnerApi:
             raise self._no_output(call) from None
         return StreamingResponse(_prepend(first, pieces), media_type=OCTETS)
 
-    async def _waits(self, call: ApiCall) -> Response:
+    async def _waits(self, call: AdmittedRequest) -> Response:
         job, node = parse_job(call.text("job")), call.optional_number("node")
         self._redirect_to_runner(call, node, "has the waiting tasks of this node")
         found = self.backend.pending_attempts(job) if self.backend is not None and job is not None else ()
@@ -128,7 +128,7 @@ class RunnerApi:
         first.pop(self.daemon.identity.name, None)
         return tuple(first[runner.name] for runner in self.entry.runners if runner.name in first)
 
-    def _redirect_to_runner(self, call: ApiCall, node: int | None, why: str) -> None:
+    def _redirect_to_runner(self, call: AdmittedRequest, node: int | None, why: str) -> None:
         """Redirect a request about a node of another machine to the runner there."""
         if node is None or node >= len(self.entry.nodes):
             return
@@ -139,7 +139,7 @@ class RunnerApi:
                 location = f"https://{runner.door}{url.path}?{url.query}"
                 raise RedirectError(RUNNER_HEADER, name, location, why)
 
-    def _no_output(self, call: ApiCall) -> RefusedError:
+    def _no_output(self, call: AdmittedRequest) -> RefusedError:
         hint = "output is kept for a limited time"
         if self.entry.runners:
             hint = "name the node with 'node': this cluster has several machines"
@@ -175,7 +175,7 @@ class ClusterApi(RunnerApi):
         """Return the handlers of every runner, and those of the warden."""
         return {**super().handlers(), op.CLUSTER: self._cluster, op.DRAIN: self._drain}
 
-    async def _ready(self, _: ApiCall) -> Response:
+    async def _ready(self, _: AdmittedRequest) -> Response:
         """Answer ready unless the disk is behind."""
         ready = not self._shell.is_busy
         response = json_answer(Readiness(ready), 200 if ready else 503)
@@ -183,7 +183,7 @@ class ClusterApi(RunnerApi):
             response.headers["Retry-After"] = "1"
         return response
 
-    async def _cluster(self, call: ApiCall) -> Response:
+    async def _cluster(self, call: AdmittedRequest) -> Response:
         after = call.text("after")
         first = int(after) + 1 if after else 0
         end = first + call.number("limit")
@@ -226,7 +226,7 @@ class ClusterApi(RunnerApi):
         kept = self._machine.drains.is_withheld(node)
         return f"{runner} withholds the whole node; its log says why" if kept else ""
 
-    async def _drain(self, call: ApiCall) -> Response:
+    async def _drain(self, call: AdmittedRequest) -> Response:
         body = await read_body(call.request, DrainRequest)
         count = len(self.entry.nodes)
         if any(node >= count for node in body.nodes):

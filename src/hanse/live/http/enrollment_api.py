@@ -21,7 +21,7 @@ from hanse.api.records import (
 )
 from hanse.league.config import LeagueConfig
 from hanse.live.ca import client
-from hanse.live.http.api_call import ApiCall, Handler
+from hanse.live.http.admitted_request import AdmittedRequest, Handler
 from hanse.live.http.auth_middleware import certificate_revoked_error
 from hanse.live.http.operation_record import Operation
 from hanse.live.http.operation_table import AUTHORITY, AUTHORITY_KEY, JOIN, RENEW
@@ -59,10 +59,10 @@ class EnrollmentApi:
             RENEW: self._renew,
         }
 
-    async def _authority(self, _: ApiCall) -> Response:
+    async def _authority(self, _: AdmittedRequest) -> Response:
         return json_answer(AuthorityAnswer(self._credentials.authority()))
 
-    async def _authority_key(self, call: ApiCall) -> Response:
+    async def _authority_key(self, call: AdmittedRequest) -> Response:
         """Answer with the key, unless the newest file retired the broker: its certificate is valid for a
         day."""
         name = call.peer.name
@@ -84,12 +84,12 @@ class EnrollmentApi:
         answer.headers["Cache-Control"] = "no-store"
         return answer
 
-    async def _join(self, call: ApiCall) -> Response:
+    async def _join(self, call: AdmittedRequest) -> Response:
         body = await read_body(call.request, JoinRequest)
         answer = await self._ask_ca("enrol", {"csr": body.csr, "token": body.token})
         return json_answer(JoinAnswer(answer["certificate"], answer["authority"], answer["league"]))
 
-    async def _renew(self, call: ApiCall) -> Response:
+    async def _renew(self, call: AdmittedRequest) -> Response:
         if call.has_token:
             # Else a token that lives for days would buy a key pair that outlives it.
             raise RefusedError(403, "forbidden", "a renewal needs the present certificate, not a token")

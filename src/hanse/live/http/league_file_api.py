@@ -22,7 +22,7 @@ from hanse.api.league_file_records import (
 from hanse.league.config import LeagueConfig, LeagueError
 from hanse.league.file import league_to_text, parse
 from hanse.live.http import operation_table as op
-from hanse.live.http.api_call import ApiCall, Handler
+from hanse.live.http.admitted_request import AdmittedRequest, Handler
 from hanse.live.http.operation_record import Operation
 from hanse.live.http.responses import RefusedError, json_answer, read_body, retry_later
 from hanse.live.membership.league_file_diff import (
@@ -61,12 +61,12 @@ class LeagueFileApi:
             table[op.TELL_FENCED] = self._on_fence
         return table
 
-    async def _show(self, call: ApiCall) -> Response:
+    async def _show(self, call: AdmittedRequest) -> Response:
         membership = self._membership
         membership.fenced_members.remove(call.peer.name)
         return json_answer(LeagueFile(membership.newest.version, membership.standing.digest, membership.text))
 
-    async def _on_league_file(self, call: ApiCall) -> Response:
+    async def _on_league_file(self, call: AdmittedRequest) -> Response:
         notice = await read_body(call.request, LeagueFile)
         membership = self._membership
         try:
@@ -81,13 +81,13 @@ class LeagueFileApi:
         membership.record_standing(call.peer.name, FileStanding(notice.version, notice.digest))
         return json_answer(membership.standing)
 
-    async def _on_fence(self, call: ApiCall) -> Response:
+    async def _on_fence(self, call: AdmittedRequest) -> Response:
         fence = await read_body(call.request, Fence)
         self._membership.fenced_members.add(call.peer.name, fence.reason)
         log.error("%s may not act: %s", call.peer.name, fence.reason)
         return json_answer(fence)
 
-    async def _vote(self, call: ApiCall) -> Response:
+    async def _vote(self, call: AdmittedRequest) -> Response:
         question = (await read_body(call.request, BallotRequest)).question
         if question.ballot[1] != call.peer.name:
             raise RefusedError(422, "bad_request", "a ballot must carry the sender's own name")
@@ -96,7 +96,7 @@ class LeagueFileApi:
         except OSError as error:
             raise retry_later(503, "no_vote", f"the vote could not be written: {error}") from None
 
-    async def _apply(self, call: ApiCall) -> Response:
+    async def _apply(self, call: AdmittedRequest) -> Response:
         body = await read_body(call.request, ApplyRequest)
         async with self._membership.change_lock:
             if self._membership.is_restarting:  # another broker takes the request, nothing is half done

@@ -22,7 +22,7 @@ from starlette.responses import Response
 from hanse.api.records import PeopleAnswer, RevocationList, RevokeAnswer, RevokeRequest
 from hanse.league.config import Address, LeagueConfig
 from hanse.live.http import operation_table as op
-from hanse.live.http.api_call import ApiCall, Handler
+from hanse.live.http.admitted_request import AdmittedRequest, Handler
 from hanse.live.http.application import DaemonContext
 from hanse.live.http.auth_middleware import AuthMiddleware
 from hanse.live.http.operation_record import Operation
@@ -217,18 +217,18 @@ class RevocationSync:
 
     # --- operations -----------------------------------------------------------------------------------------
 
-    async def _list(self, _: ApiCall) -> Response:
+    async def _list(self, _: AdmittedRequest) -> Response:
         known = self.known_revocations()
         return json_answer(RevocationList(known.serials, known.names))
 
-    async def _people(self, _: ApiCall) -> Response:
+    async def _people(self, _: AdmittedRequest) -> Response:
         names = await asyncio.to_thread(known_people, Home(self._daemon.home))
         people_seen = self._auth.people_seen if self._auth is not None else ()
         return json_answer(
             PeopleAnswer(tuple(sorted({*names, *people_seen, *self.known_revocations().names})))
         )
 
-    async def _exchange(self, call: ApiCall) -> Response:
+    async def _exchange(self, call: AdmittedRequest) -> Response:
         news = await read_body(call.request, RevocationList)
         theirs = RevocationSet(news.serials, news.names)
         await self._learn_or_refuse(theirs)
@@ -239,7 +239,7 @@ class RevocationSync:
             )  # the peer need not be told its own list
         return await self._list(call)
 
-    async def _revoke(self, call: ApiCall) -> Response:
+    async def _revoke(self, call: AdmittedRequest) -> Response:
         body = await read_body(call.request, RevokeRequest)
         if call.peer.name in body.names and not body.own:
             raise _own_name_error(call)
@@ -263,7 +263,7 @@ class RevocationSync:
             raise retry_later(503, "no_revocations", f"the revocation could not be stored: {error}") from None
 
 
-def _own_name_error(call: ApiCall) -> RefusedError:
+def _own_name_error(call: AdmittedRequest) -> RefusedError:
     shown = "access token" if call.has_token else "certificate"
     return RefusedError(
         409,

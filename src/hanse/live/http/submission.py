@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from hanse.api.records import JOBS_PER_REQUEST_MAX, Flaw, SubmitAnswer, SubmitResult
 from hanse.live.disk_space import DiskSpaceCheck
-from hanse.live.http.api_call import ApiCall
+from hanse.live.http.admitted_request import AdmittedRequest
 from hanse.live.http.responses import RefusedError, busy_error, read_body, retry_later
 from hanse.live.pending_requests import PendingRequests, RequestBatch
 from hanse.live.readmodel.feeder import ReadModelFeeder
@@ -72,7 +72,7 @@ class SubmissionHandler:
         self._feeder = feeder
         self._requests = requests
 
-    async def submit(self, call: ApiCall) -> SubmitAnswer:
+    async def submit(self, call: AdmittedRequest) -> SubmitAnswer:
         """Submit the jobs of a request; raise a refusal if any is invalid."""
         if self._shell.disk_full or self._space.is_low():
             raise retry_later(
@@ -127,7 +127,7 @@ class SubmissionHandler:
         return [_result(answer) for answer in first.batch.replies]
 
 
-def _with_client_ids(jobs: list[Any], call: ApiCall) -> list[Any]:
+def _with_client_ids(jobs: list[Any], call: AdmittedRequest) -> list[Any]:
     """Return the jobs, each with a client id if it has none and the request has a key: made of the key, of
     the client (two people may use one key) and of the job's index in the request."""
     key = call.text(KEY_HEADER)

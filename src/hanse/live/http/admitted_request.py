@@ -1,4 +1,4 @@
-"""Call of an HTTP operation: an admitted request, as its handler gets it."""
+"""Admitted request of an HTTP operation, as its handler gets it: who asks, and with which parameters."""
 
 from collections.abc import Awaitable, Callable
 
@@ -10,8 +10,8 @@ from hanse.live.http.request_parameters import ParameterValues
 from hanse.security.identity import Identity
 
 
-class ApiCall:
-    """An admitted request: the identity of the client, and the parameters."""
+class AdmittedRequest:
+    """Request that may be served: the identity of the client, and the parameters."""
 
     def __init__(
         self,
@@ -78,4 +78,4 @@ class ApiCall:
         self._limiter.charge(self.key, cost)
 
 
-Handler = Callable[[ApiCall], Awaitable[Response]]
+Handler = Callable[[AdmittedRequest], Awaitable[Response]]
