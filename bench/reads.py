@@ -30,9 +30,9 @@ from hanse.live.readmodel.read_model import ReadModel
 from hanse.model.decision_record import ConsideredCluster, DecisionKind, DecisionRecord
 from hanse.model.effects import Effect, JobAccepted, JobSettled, RecordDecision, SendMessage, TaskSettled
 from hanse.model.events import Event, JobSubmitted, MessageReceived
+from hanse.model.history_effects import AttemptsEnded, JobAdded, TasksPlaced, TasksStarted
 from hanse.model.ids import JobId, job_id, task_id
 from hanse.model.job import JobSpec, TaskGroup
-from hanse.model.job_history import AttemptsEnded, JobAdded, TasksPlaced, TasksStarted
 from hanse.model.messages import (
     AttemptEnd,
     Claim,

@@ -15,8 +15,8 @@ from hanse.client.job_form import form_from_options, option_of
 from hanse.client.retry_form import retry_form
 from hanse.live.http.openapi import document
 from hanse.model import job_fields, job_parser
+from hanse.model.field_descriptions import CommandOption, JobField, JobFormTable, OptionKind
 from hanse.model.field_reader import read_integer
-from hanse.model.file_fields import CommandOption, JobField, JobFormTable, OptionKind
 from hanse.model.job import JobSpec
 from hanse.model.job_parser import parse_job_form
 

@@ -34,7 +34,7 @@ from hanse.live.backends.slurm.settings import SlurmSettings
 from hanse.live.http.openapi import document
 from hanse.live.http.operation_record import Operation
 from hanse.live.http.operation_table import OPERATIONS_BY_ROLE
-from hanse.model.file_fields import FileField
+from hanse.model.field_descriptions import FileField
 from hanse.model.job import JobSpec
 from hanse.model.job_fields import AFFINITY_FIELDS, CLUSTERS_FIELDS, TABLE
 from hanse.model.job_parser import parse_job_form

@@ -3,7 +3,7 @@
 import pytest
 
 from hanse.api.redaction import HIDDEN, redact
-from hanse.api.rows import JobDetail, JobRow
+from hanse.api.row_records import JobDetail, JobRow
 from hanse.client.retry_form import retry_form
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.program import Program, decode_program, encode_program

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from hanse.api.rows import GroupDetail, JobDetail, JobRow
+from hanse.api.row_records import GroupDetail, JobDetail, JobRow
 from hanse.model.job import JobSpec
 from hanse.model.job_parser import parse_job_form
 from tests.client.canned import Answer, Asked, CannedLeague, not_found, row, task

@@ -16,7 +16,7 @@ from hanse.core.broker.broker import Broker
 from hanse.core.broker.failover.end_columns import STRETCH_TASKS, cut_ends, ends_in, is_column
 from hanse.core.broker.failover.replica_updates import INLINE_MAX
 from hanse.core.broker.job_table import BLOCKED, FAILED, SUCCEEDED, WAITING, JobRecord
-from hanse.core.broker.large_jobs import QUEUED_PER_ENDED, SLICE_PAUSE
+from hanse.core.broker.sliced_jobs import QUEUED_PER_ENDED, SLICE_PAUSE
 from hanse.core.messaging.link import NEVER
 from hanse.core.messaging.message_splitting import ENTRIES_MAX
 from hanse.live.journal.layout import RECORD_BYTES_MAX

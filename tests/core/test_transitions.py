@@ -16,7 +16,7 @@ from hanse.core.broker.job_table import (
     JobRecord,
     new_record,
 )
-from hanse.core.warden import claims
+from hanse.core.warden import claim_acceptance
 from hanse.core.warden.attempts import ATTEMPT_TRANSITIONS
 from hanse.core.warden.ledger_records import ORDERED, RUNNING, STOPPING, AttemptRecord
 from hanse.sim.chaos import run_seed
@@ -70,7 +70,7 @@ def changes() -> tuple[set[Change], set[Change]]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (admission, standby, takeover):
             patch.setattr(module, "new_record", watched)
-        patch.setattr(claims, "AttemptRecord", WatchedRun)
+        patch.setattr(claim_acceptance, "AttemptRecord", WatchedRun)
         patch.setattr(broker, "encode_state", msgspec.msgpack.Encoder(enc_hook=bytes).encode)
         for seed in SEEDS:
             assert run_seed(seed, shipped_factories()).finding is None

@@ -16,8 +16,8 @@ from hanse.league.writer import league_to_data
 from hanse.live.backends.factory import make_backend
 from hanse.live.backends.null import NullBackend
 from hanse.live.config.home_permissions import _backend_directories
+from hanse.model.field_descriptions import FileField
 from hanse.model.field_reader import FieldReader, read_text
-from hanse.model.file_fields import FileField
 from hanse.model.problem import Problem
 
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ from hanse.live.journal.journal import Journal
 from hanse.live.shell import JournalledShell
 from hanse.model.effects import Effect
 from hanse.model.events import CancelRequested, Event, Tick
+from hanse.model.history_effects import JobDropped
 from hanse.model.ids import JobId
-from hanse.model.job_history import JobDropped
 from tests.live.test_shell import Echo
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hanse.model import job_fields
 from hanse.model.constraint_syntax import format_constraint
-from hanse.model.file_fields import JobField
+from hanse.model.field_descriptions import JobField
 from hanse.model.ids import job_id, job_text
 from hanse.model.job import (
     Affinity,

@@ -4,7 +4,7 @@ from typing import cast
 
 import pytest
 
-from hanse.api.rows import JobRow, TaskRow
+from hanse.api.row_records import JobRow, TaskRow
 from hanse.sdk.client_pool import ClientPool
 from hanse.sdk.job import Job
 

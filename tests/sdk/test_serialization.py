@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hanse
+from hanse.sdk.call_dependencies import find_futures
 from hanse.sdk.errors import SerializationError
 from hanse.sdk.function_pickling import FUNCTIONS_MAX, FunctionRegistry, apply, find_function, importable_name
 from hanse.sdk.serialization import (
@@ -30,7 +31,6 @@ from hanse.sdk.serialization import (
     unpack,
 )
 from hanse.sdk.shared_store import DIRECTORY_PREFIX, ExecutorStore, SharedStore, can_use_store, read_file
-from hanse.sdk.task_graph import find_futures
 from hanse.sdk.workers import secure_channel
 from hanse.sdk.workers.worker_connection import ConnectionSettings, WorkerConnection
 from hanse.sdk.workers.worker_protocol import (

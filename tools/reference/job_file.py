@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from hanse.model import job_fields
+from hanse.model.field_descriptions import JobField, OptionKind
 from hanse.model.field_reader import ITEMS_MAX, NESTING_MAX
-from hanse.model.file_fields import JobField, OptionKind
 from hanse.model.job import SPEC_BYTES_MAX
 from tools.reference.markdown import fence, field_section, paragraphs, table
 

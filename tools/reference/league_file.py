@@ -16,7 +16,7 @@ from hanse.league.fields import (
     USERS_FIELDS,
 )
 from hanse.live.backends.slurm.league_fields import SLURM_TABLE
-from hanse.model.file_fields import FileField
+from hanse.model.field_descriptions import FileField
 from hanse.model.ids import MILLISECOND, SECOND
 from tools.reference.markdown import fence, field_section, paragraphs
 from tools.reference.source import attribute_texts

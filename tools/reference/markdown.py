@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-from hanse.model.file_fields import FileField
+from hanse.model.field_descriptions import FileField
 
 _CODE: Final = re.compile(r"`([^`]+)`")
 

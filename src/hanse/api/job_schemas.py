@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from hanse.api.records import JOBS_PER_REQUEST_MAX
 from hanse.model import job_fields
-from hanse.model.file_fields import JobField
+from hanse.model.field_descriptions import JobField
 
 _annotated: Any = Annotated
 _GROUP_TEXT: Final = "One group of equal tasks."

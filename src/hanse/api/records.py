@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from hanse.api.drain_facts import DrainFacts
-from hanse.api.rows import DecisionRow, JobRow, TaskRow
+from hanse.api.row_records import DecisionRow, JobRow, TaskRow
 from hanse.model.drains import REASON_CHARACTERS_MAX
 from hanse.security.revocation_list import NAMES_MAX, SERIALS_MAX
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from hanse.api.rows import JobDetail
+from hanse.api.row_records import JobDetail
 from hanse.model.job import TaskGroup
 from hanse.model.program import decode_program, encode_program
 from hanse.security.identity import Role

@@ -4,7 +4,7 @@ import time
 from typing import Final
 
 from hanse.api.records import Amounts
-from hanse.api.rows import JobRow
+from hanse.api.row_records import JobRow
 from hanse.model.resources import Resources
 
 _SPANS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"))

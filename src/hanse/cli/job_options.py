@@ -7,7 +7,7 @@ import click
 
 from hanse.cli.common_options import JOB
 from hanse.model import job_fields
-from hanse.model.file_fields import CommandOption, OptionKind
+from hanse.model.field_descriptions import CommandOption, OptionKind
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from hanse.api.rows import DecisionRow, JobDetail, TaskRow
+from hanse.api.row_records import DecisionRow, JobDetail, TaskRow
 from hanse.client.client import LeagueClient
 from hanse.client.job_listing import PAGE_ROWS
 from hanse.model.messages import ResourceUsage

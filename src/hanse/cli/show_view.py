@@ -6,7 +6,7 @@ from typing import Final
 from rich.console import Console, RenderableType
 from rich.markup import escape
 
-from hanse.api.rows import DecisionRow, JobRow, TaskRow
+from hanse.api.row_records import DecisionRow, JobRow, TaskRow
 from hanse.cli.formatting import (
     age_text,
     ask_text,

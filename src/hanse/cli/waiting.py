@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from hanse.api.rows import JobRow
+from hanse.api.row_records import JobRow
 from hanse.cli.common_options import is_on_terminal
 from hanse.cli.formatting import elapsed_text
 from hanse.client.client import ENDED_STATES, WAIT_SECONDS_MAX, LeagueClient

@@ -17,7 +17,7 @@ from hanse.model.ids import SECOND
 from hanse.security.wall_time import wall_now
 
 if TYPE_CHECKING:
-    from hanse.api.rows import TaskRow
+    from hanse.api.row_records import TaskRow
     from hanse.client.client import LeagueClient
 
 ROWS_MAX: Final = 1_000

@@ -24,7 +24,7 @@ from hanse.api.records import (
     TasksAnswer,
     WhyAnswer,
 )
-from hanse.api.rows import JobDetail, JobRow
+from hanse.api.row_records import JobDetail, JobRow
 from hanse.client.backend_queue_status import describe_queue_waits
 from hanse.client.endpoints import Endpoints, decode_reply, refusal_code, refusal_error
 from hanse.client.errors import CommandError

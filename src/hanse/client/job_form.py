@@ -17,7 +17,7 @@ import msgspec
 from hanse.client.errors import CommandError
 from hanse.client.exit_codes import ExitCode
 from hanse.model import job_fields
-from hanse.model.file_fields import CommandOption, OptionKind
+from hanse.model.field_descriptions import CommandOption, OptionKind
 from hanse.model.job import SPEC_BYTES_MAX, JobSpec
 from hanse.model.job_parser import parse_job_form
 from hanse.model.problem import Problem

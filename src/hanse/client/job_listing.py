@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 from hanse.api.records import JobsAnswer
-from hanse.api.rows import JobRow
+from hanse.api.row_records import JobRow
 from hanse.client.endpoints import Endpoints, decode_reply
 from hanse.client.transport import NoAnswerError, build_target
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, Final, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
-from hanse.api.rows import TaskRow
+from hanse.api.row_records import TaskRow
 from hanse.client.client import LeagueClient
 from hanse.client.endpoints import Endpoints, refusal_error
 from hanse.client.errors import warn

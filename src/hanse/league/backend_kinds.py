@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from hanse.league.config import ClusterEntry
+from hanse.model.field_descriptions import FileField
 from hanse.model.field_reader import FieldReader
-from hanse.model.file_fields import FileField
 from hanse.registry import Registry
 
 

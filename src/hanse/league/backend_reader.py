@@ -7,8 +7,8 @@ from hanse.league.backend_kinds import BACKENDS
 from hanse.league.config import BackendEntry, UserRange
 from hanse.league.fields import BACKEND_FIELDS, LIMITS, SANDBOXES, USERS_FIELDS
 from hanse.league.value_readers import choice_reader, registry_reader
+from hanse.model.field_descriptions import names_of
 from hanse.model.field_reader import FieldReader, read_text
-from hanse.model.file_fields import names_of
 from hanse.model.problem import Problem, ProblemList
 from hanse.model.quantities import parse_bytes, parse_whole
 

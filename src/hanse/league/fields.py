@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hanse.league.backend_kinds import BACKENDS
 from hanse.league.config import UID_MAX, BackendEntry, PolicyConfig, UserRange
-from hanse.model.file_fields import FileField
+from hanse.model.field_descriptions import FileField
 from hanse.model.ids import BROKER_NUMBER_MAX
 from hanse.model.resources import CUSTOM_KINDS_MAX
 from hanse.registry import CLUSTER_RANKERS, NODE_RANKERS, PLACERS, QUEUE_ORDERS, SIZERS, Registry

@@ -34,8 +34,8 @@ from hanse.league.fields import (
 )
 from hanse.league.value_readers import read_listen_address, read_member_name, read_name, registry_reader
 from hanse.model.constraints import Value
+from hanse.model.field_descriptions import names_of
 from hanse.model.field_reader import FieldReader, read_flag, read_text
-from hanse.model.file_fields import names_of
 from hanse.model.ids import BROKER_NUMBER_MAX
 from hanse.model.job_validation import suggest_spelling
 from hanse.model.problem import Problem, ProblemList, describe_value, printable_name

@@ -54,7 +54,7 @@ from hanse.model.effects import (
     TasksSettled,
 )
 from hanse.model.events import AdviceReceived, Booted, MessageReceived
-from hanse.model.job_history import HISTORY_EFFECTS
+from hanse.model.history_effects import HISTORY_EFFECTS
 from hanse.model.messages import Envelope
 from hanse.registry import SIZERS
 from hanse.security.home import Home

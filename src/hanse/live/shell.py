@@ -28,7 +28,7 @@ from hanse.live.journal.errors import JournalFull
 from hanse.live.journal.journal import Journal
 from hanse.model.effects import Effect, JobAccepted, WakeAt, orders_of
 from hanse.model.events import Event, JobSubmitted, MessageReceived, Tick
-from hanse.model.job_history import HISTORY_EFFECTS
+from hanse.model.history_effects import HISTORY_EFFECTS
 
 UNCOMMITTED_MAX: Final = 50_000
 """Events whose write has not returned. Above half of it the shell turns new requests away; at the whole it

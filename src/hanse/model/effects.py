@@ -1,6 +1,6 @@
 """Effects: what a machine asks of its shell, performed when the event that caused them is in the journal.
 
-History effects (``model.job_history``) ask for nothing: they are facts for readers, in the same list.
+History effects (``model.history_effects``) ask for nothing: they are facts for readers, in the same list.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,8 +9,8 @@ import msgspec
 
 from hanse.model.advice import AdviceRequest
 from hanse.model.decision_record import DecisionRecord
+from hanse.model.history_effects import HISTORY_EFFECTS, HistoryEffect
 from hanse.model.ids import Instant, JobId, TaskId
-from hanse.model.job_history import HISTORY_EFFECTS, HistoryEffect
 from hanse.model.messages import Envelope, Outcome, ShardId
 from hanse.model.resources import Resources
 

@@ -14,8 +14,8 @@ from msgspec import Meta
 
 from hanse.model.attempt_key_derivation import SECRET_BYTES
 from hanse.model.constraint_syntax import format_constraint
+from hanse.model.field_descriptions import CommandOption, JobField, JobFormTable, OptionKind
 from hanse.model.field_reader import choice_reader, read_flag, read_integer, read_text, read_texts, read_trace
-from hanse.model.file_fields import CommandOption, JobField, JobFormTable, OptionKind
 from hanse.model.form_values import (
     merge_variables,
     range_reader,

@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from hanse.model import job_fields
+from hanse.model.field_descriptions import AMOUNT_PREFIX, JobField, JobFormTable, names_of
 from hanse.model.field_reader import FieldReader, read_trace, size_problem
-from hanse.model.file_fields import AMOUNT_PREFIX, JobField, JobFormTable, names_of
 from hanse.model.job import GROUPS_MAX, JobSpec, TaskGroup
 from hanse.model.job_validation import check_job
 from hanse.model.problem import PROBLEMS_MAX, Problem, ProblemList, describe_value

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from hanse.model import job_fields
-from hanse.model.file_fields import AMOUNT_PREFIX, JobField
+from hanse.model.field_descriptions import AMOUNT_PREFIX, JobField
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.program import decode_program
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from hanse.api.plan_records import PlanAnswer
-from hanse.api.rows import JobRow, TaskRow
+from hanse.api.row_records import JobRow, TaskRow
 from hanse.sdk.client import Client, JobLike
 from hanse.sdk.job import Job
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 
 from hanse.api.plan_records import PlanAnswer
-from hanse.api.rows import JobRow
+from hanse.api.row_records import JobRow
 from hanse.client.errors import CommandError
 from hanse.client.job_form import JobDraft, check_drafts, read_drafts
 from hanse.client.job_listing import JobFilter

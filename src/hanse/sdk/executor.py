@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
+from hanse.sdk.call_dependencies import DependentCall, find_futures
 from hanse.sdk.call_status import CallExplainer
 from hanse.sdk.client_pool import open_endpoints
 from hanse.sdk.errors import SerializationError, TooManyCallsError
@@ -18,7 +19,6 @@ from hanse.sdk.function_pickling import FunctionRegistry, RemoteFunction, apply
 from hanse.sdk.future import Future
 from hanse.sdk.serialization import PickledValue, pack_call
 from hanse.sdk.shared_store import ExecutorStore
-from hanse.sdk.task_graph import DependentCall, find_futures
 from hanse.sdk.workers.autoscaler import WORKERS_MAX, Autoscaler
 from hanse.sdk.workers.dispatcher import Dispatcher
 from hanse.sdk.workers.provisioner import Provisioner

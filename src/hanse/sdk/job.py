@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from hanse.api.rows import JobRow, TaskRow
+from hanse.api.row_records import JobRow, TaskRow
 from hanse.client.client import ENDED_STATES, WAIT_SECONDS_MAX
 from hanse.client.job_form import with_client_id
 from hanse.client.retry_form import retry_form

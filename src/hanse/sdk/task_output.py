@@ -2,7 +2,7 @@
 
 import io
 
-from hanse.api.rows import TaskRow
+from hanse.api.row_records import TaskRow
 from hanse.client.endpoints import Endpoints
 from hanse.client.errors import CommandError
 from hanse.client.task_logs import LogRequest, OutputSink, copy_output

@@ -28,9 +28,7 @@ from hanse.core.broker.job_table import (
 )
 from hanse.model.effects import Effect, JobSettled
 from hanse.model.events import Event
-from hanse.model.ids import JobId, index_of, job_of, job_text
-from hanse.model.job import JobSpec
-from hanse.model.job_history import (
+from hanse.model.history_effects import (
     AttemptsEnded,
     CopiesAdded,
     CopiesDropped,
@@ -45,6 +43,8 @@ from hanse.model.job_history import (
     TasksResumed,
     TasksStarted,
 )
+from hanse.model.ids import JobId, index_of, job_of, job_text
+from hanse.model.job import JobSpec
 from hanse.model.messages import ShardId
 from hanse.sim.world import Violation
 

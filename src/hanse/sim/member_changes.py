@@ -198,10 +198,12 @@ class MemberChanger:
         """True if a broker is taking a shard over, and nothing else would be lost with it."""
         broker = cast(Broker, process.machine)
         copies = broker.standby_shards()
-        takeovers = [shard for shard, (_, is_under_way) in copies.items() if is_under_way]
-        if any(owner in self.version.retired for owner, _ in copies.values()):
+        takeovers = [shard for shard, copy in copies.items() if copy.is_taking_over]
+        if not takeovers:
+            return False  # asked very often: the cheap question first
+        if any(copy.owner in self.version.retired for copy in copies.values()):
             return False  # nobody else has these jobs
-        if not takeovers or broker.count_exposed() or process.uncommitted or self._has_clients(name):
+        if broker.count_exposed() or process.uncommitted or self._has_clients(name):
             return False
         if not all(shard.startswith(f"{name}#") for shard in broker.shards()[0]):
             return False  # former owners may not have heard of an earlier takeover

@@ -11,8 +11,8 @@ import msgspec
 from hanse.model.advice import AdviceRequest
 from hanse.model.effects import Effect, ExtendWatchdog, RecordDecision, WakeAt
 from hanse.model.events import Event, MessageReceived, Tick
+from hanse.model.history_effects import HistoryEffect
 from hanse.model.ids import TaskId, index_of, job_of, job_text, task_text
-from hanse.model.job_history import HistoryEffect
 from hanse.model.messages import ClusterSnapshot, Delta, Envelope, TaskBatch
 from hanse.model.resources import Resources
 from hanse.sim.event_text import effect_text, envelope_text, event_text, seconds_text

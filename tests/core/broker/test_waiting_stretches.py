@@ -4,7 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hanse.core.broker.job_table import BLOCKED, RUNNING, WAITING
-from hanse.core.broker.large_jobs import SCAN_TASKS, find_stretches
+from hanse.core.broker.sliced_jobs import SCAN_TASKS, find_stretches
 
 
 def states_of(tasks: int, waiting: list[int]) -> bytearray:

@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
-from hanse.api.rows import CANCELLED, PLACED, QUEUED, RUNNING, STATE_NAMES
+from hanse.api.row_records import CANCELLED, PLACED, QUEUED, RUNNING, STATE_NAMES
 from hanse.core.broker.broker import Broker
 from hanse.core.broker.job_table import JobRecord
 from hanse.core.broker.state import decode_state
 from hanse.core.config import BrokerConfig
 from hanse.core.machine import Machine
-from hanse.live.readmodel.live_job import STATE_OF_CODE
 from hanse.live.readmodel.read_model import ReadModel
+from hanse.live.readmodel.unended_job import STATE_OF_CODE
 from hanse.model.effects import Effect, JobSettled
 from hanse.model.events import Event
 from hanse.model.ids import JobId, job_text

@@ -5,7 +5,7 @@ from datetime import timedelta, timezone
 import msgspec
 import pytest
 
-from hanse.api.rows import DecisionRow, GroupDetail, JobDetail, JobRow
+from hanse.api.row_records import DecisionRow, GroupDetail, JobDetail, JobRow
 from hanse.live.readmodel.cluster_facts import (
     FitStatus,
     ObservedCluster,

@@ -11,9 +11,9 @@ from hanse.live.readmodel.feeder import FLUSH_EVENTS, SILENT_EVENTS_MAX, ReadMod
 from hanse.live.readmodel.read_model import ReadModel
 from hanse.model.effects import JobAccepted, JobSettled, SendMessage, WakeAt
 from hanse.model.events import JobSubmitted, MessageReceived, Tick
+from hanse.model.history_effects import JobAdded, JobDropped, JobsTransferred
 from hanse.model.ids import JobId
 from hanse.model.job import JobSpec, TaskGroup
-from hanse.model.job_history import JobAdded, JobDropped, JobsTransferred
 from hanse.model.messages import Envelope, Gossip, Outcome, OwnershipTransferred, ShardId
 
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hanse.api.rows import TaskRow
+from hanse.api.row_records import TaskRow
 from hanse.core.broker.broker import Broker
 from hanse.core.config import Timings
-from hanse.live.readmodel import live_job
-from hanse.live.readmodel.live_job import LARGE_JOB_TASKS
+from hanse.live.readmodel import unended_job
 from hanse.live.readmodel.read_model import ReadModel
 from hanse.live.readmodel.schema import dump_content
+from hanse.live.readmodel.unended_job import LARGE_JOB_TASKS
 from hanse.model.decision_record import DecisionKind
 from hanse.model.effects import SendMessage
 from hanse.model.ids import SECOND, JobId, job_text
@@ -209,7 +209,7 @@ def halves(past: Past, rng: Random) -> Iterator[list[Step]]:
 def test_the_projection_is_what_the_broker_holds_through_all_faults(
     seed: int, large: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_job, "LARGE_JOB_TASKS", large)
+    monkeypatch.setattr(unended_job, "LARGE_JOB_TASKS", large)
     rng = Random(seed)
     settled = 0
     for past in trial(seed):

@@ -13,9 +13,7 @@ from hanse.model.constraints import Is
 from hanse.model.decision_record import ConsideredCluster, DecisionKind, DecisionRecord
 from hanse.model.effects import JobSettled, RecordDecision
 from hanse.model.events import JobSubmitted, Tick
-from hanse.model.ids import SECOND, JobId, job_id, job_text, task_id
-from hanse.model.job import JobSpec, TaskGroup
-from hanse.model.job_history import (
+from hanse.model.history_effects import (
     AttemptsEnded,
     CopiesAdded,
     CopiesDropped,
@@ -26,6 +24,8 @@ from hanse.model.job_history import (
     TasksPlaced,
     TasksStarted,
 )
+from hanse.model.ids import SECOND, JobId, job_id, job_text, task_id
+from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.messages import (
     AttemptEnd,
     Outcome,

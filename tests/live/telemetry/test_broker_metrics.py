@@ -30,9 +30,9 @@ from hanse.model.effects import (
     TaskSettled,
 )
 from hanse.model.events import Event, JobSubmitted, MessageReceived, Tick
+from hanse.model.history_effects import JobAdded
 from hanse.model.ids import JobId, job_id, task_id
 from hanse.model.job import JobSpec, TaskGroup
-from hanse.model.job_history import JobAdded
 from hanse.model.messages import (
     AttemptEnd,
     Claim,

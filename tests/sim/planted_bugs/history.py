@@ -3,7 +3,7 @@
 import pytest
 
 from hanse.core.broker.broker import Broker
-from hanse.core.broker.job_history import JobHistory
+from hanse.core.broker.history_emitter import JobHistory
 from hanse.core.config import BrokerConfig
 from hanse.model.ids import TaskId
 from hanse.model.messages import AttemptEnd

@@ -10,7 +10,7 @@ import pytest
 from tools.twin import mirrors
 from tools.twin.mirrors import Finding, Twin
 
-CLAIMS = "core/warden/claims.py"
+CLAIMS = "core/warden/claim_acceptance.py"
 MIRROR = f"{CLAIMS} ClaimAcceptance._refuse_all"
 ADVICE = (
     "Compare them, change the C function if it must do the same, then run `python -m tools.twin --accept` "

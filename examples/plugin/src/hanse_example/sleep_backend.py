@@ -11,7 +11,7 @@ import msgspec
 
 from hanse.league.backend_kinds import BackendKind
 from hanse.model.field_reader import FieldReader
-from hanse.model.file_fields import FileField
+from hanse.model.field_descriptions import FileField
 from hanse.model.quantities import parse_duration
 
 if TYPE_CHECKING:

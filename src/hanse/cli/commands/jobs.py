@@ -13,7 +13,7 @@ from hanse.client.exit_codes import ExitCode
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from hanse.api.rows import JobRow
+    from hanse.api.row_records import JobRow
     from hanse.client.client import LeagueClient
     from hanse.client.job_listing import JobListing
 

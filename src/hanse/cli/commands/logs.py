@@ -11,7 +11,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 import click
 
-from hanse.api.rows import TaskRow
+from hanse.api.row_records import TaskRow
 from hanse.cli.common_options import TASK, context_option, league_client
 from hanse.client.client import ENDED_STATES, LeagueClient
 from hanse.client.endpoints import Endpoints

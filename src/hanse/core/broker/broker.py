@@ -17,7 +17,7 @@ from hanse.core.broker.failover.end_log import EndLog
 from hanse.core.broker.failover.orphaned_jobs import OrphanedJobs
 from hanse.core.broker.failover.redirects import find_answering_broker
 from hanse.core.broker.failover.replication import ShardReplication
-from hanse.core.broker.failover.standby import StandbyShards
+from hanse.core.broker.failover.standby import StandbyShard, StandbyShards
 from hanse.core.broker.failover.takeover import ShardTakeover
 from hanse.core.broker.grant_binding import GrantBinding
 from hanse.core.broker.job_lifecycle import JobLifecycle
@@ -44,6 +44,7 @@ from hanse.model.messages import (
     OwnershipReply,
     OwnershipTransferred,
     RequestSnapshot,
+    ShardId,
 )
 from hanse.model.resources import Vector
 from hanse.policy.interface import ClusterRanker, Placer, QueueOrder, Sizer
@@ -297,9 +298,9 @@ class Broker:
         """Count the jobs without a complete copy elsewhere, and what others were not sent yet."""
         return self._replication.teardown.count_exposed()
 
-    def standby_shards(self) -> dict[str, tuple[str, bool]]:
-        """Return the shards of which it keeps copies: the owner, and whether their takeover is under way."""
-        return {shard: (copy.owner, copy.is_taking_over) for shard, copy in self._standby.shards.items()}
+    def standby_shards(self) -> dict[ShardId, StandbyShard]:
+        """Return the shards of which it keeps copies; read only."""
+        return self._standby.shards
 
     def is_alive(self, broker: str) -> bool:
         """True if a peer is not suspected of being dead."""

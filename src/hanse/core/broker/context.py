@@ -5,7 +5,7 @@ from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.end_acks import EndAcks
 from hanse.core.broker.failover.owned_shards import OwnedShards
 from hanse.core.broker.gossip import BrokerGossip
-from hanse.core.broker.job_history import JobHistory
+from hanse.core.broker.history_emitter import JobHistory
 from hanse.core.broker.job_table import JobRecord
 from hanse.core.broker.queue import BrokerQueue
 from hanse.core.config import BrokerConfig

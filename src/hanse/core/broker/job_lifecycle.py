@@ -27,9 +27,9 @@ from hanse.core.broker.job_table import (
     first_task,
     is_unqueued,
 )
-from hanse.core.broker.large_jobs import LargeJobs, find_stretches, find_tasks
 from hanse.core.broker.loss_policy import LOST, TAKEN_BACK, is_ending, must_not_repeat
 from hanse.core.broker.placement import BrokerPlacement
+from hanse.core.broker.sliced_jobs import SlicedJobs, find_stretches, find_tasks
 from hanse.model.decision_record import DecisionKind
 from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId, index_of, job_of, task_id
 from hanse.model.messages import AttemptEnd, Outcome, RefusalReason
@@ -47,7 +47,7 @@ class JobLifecycle:
         self._end_log = end_log
         self._follows_progress = placement.keys.follows_progress
         self._history = context.history
-        self.large_cancellations = LargeJobs(
+        self.large_cancellations = SlicedJobs(
             context.jobs, end_log, self._settle_run, self._release, context.config.slice_tasks
         )
         self.withdrawal = AttemptWithdrawal(context)

@@ -13,7 +13,7 @@ from typing import Any
 from hanse.core.config import WardenConfig
 from hanse.core.messaging.link import NEVER, LinkSet
 from hanse.core.warden.attempts import WardenAttempts
-from hanse.core.warden.claims import ClaimAcceptance
+from hanse.core.warden.claim_acceptance import ClaimAcceptance
 from hanse.core.warden.drains import Drains
 from hanse.core.warden.grants import Grants
 from hanse.core.warden.ledger import Ledger

@@ -24,7 +24,7 @@ from hanse.api.records import (
     WhyAnswer,
 )
 from hanse.api.redaction import redact
-from hanse.api.rows import JobDetail
+from hanse.api.row_records import JobDetail
 from hanse.core.broker.broker import Broker
 from hanse.live.disk_space import DiskSpaceCheck
 from hanse.live.http import operation_table as op

@@ -18,7 +18,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from hanse.api.records import DecisionEvent, GapEvent, JobEvent
-from hanse.api.rows import JobStateChange
+from hanse.api.row_records import JobStateChange
 from hanse.live.http.cluster_status_stream import ClusterStatusTracker
 from hanse.live.http.operation_record import EVENT_STREAM
 from hanse.live.http.responses import retry_later

@@ -3,7 +3,7 @@
 from hanse import __version__
 from hanse.api.drain_facts import DrainFacts, drain_facts
 from hanse.api.records import Amounts, BrokerAnswer, ClusterAnswer, LeagueAnswer, NodeAnswer, NodesAnswer
-from hanse.api.rows import TenantTotals
+from hanse.api.row_records import TenantTotals
 from hanse.core.broker.broker import Broker
 from hanse.core.broker.cluster_view import ViewState
 from hanse.league.config import ClusterEntry, LeagueConfig

@@ -9,7 +9,7 @@ from typing import Final
 from hanse.api import league_file_records, records
 from hanse.api.job_schemas import FORMS
 from hanse.api.plan_records import PlanAnswer
-from hanse.api.rows import STATE_NAMES, JobDetail, JobRow
+from hanse.api.row_records import STATE_NAMES, JobDetail, JobRow
 from hanse.live.http.operation_record import (
     ADMINISTER,
     ANY_ROLE,

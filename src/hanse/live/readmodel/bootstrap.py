@@ -7,14 +7,14 @@ and ends of earlier attempts; the read model does not show these.
 
 import msgspec
 
-from hanse.api.rows import PLACED, RUNNING
+from hanse.api.row_records import PLACED, RUNNING
 from hanse.core.broker.failover.standby import StandbyShard, upgrade_standby_shards
 from hanse.core.broker.job_table import JobRecord
 from hanse.core.broker.state import decode_state
 from hanse.live.readmodel.clock_mapping import ClockMapping
-from hanse.live.readmodel.live_job import STATE_OF_CODE, new_live_job
 from hanse.live.readmodel.projector import SERIAL_BITS, Projector
 from hanse.live.readmodel.projector_state import ProjectorState
+from hanse.live.readmodel.unended_job import STATE_OF_CODE, new_unended_job
 from hanse.model.ids import task_id
 from hanse.model.messages import ShardId
 
@@ -39,7 +39,7 @@ def projector_from_state(broker: str, state: bytes, position: int, clusters: tup
 
 def _add_job(projector: Projector, record: JobRecord, clusters: tuple[str, ...]) -> None:
     """Add a job that the broker owns."""
-    job = new_live_job(record.id, record.spec, projector.broker, record.shard, record.accepted_at)
+    job = new_unended_job(record.id, record.spec, projector.broker, record.shard, record.accepted_at)
     projector.add_job(job)
     job.cancelled, job.cancel_reason = record.cancelled, record.cancel_reason
     job.failures = dict(record.failures)

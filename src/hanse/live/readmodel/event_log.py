@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from hanse.api.rows import STATE_NAMES, JobStateChange, LoggedDecision
+from hanse.api.row_records import STATE_NAMES, JobStateChange, LoggedDecision
 from hanse.live.readmodel.projector import SERIAL_BITS
 from hanse.live.readmodel.queries import decision_row
 from hanse.live.readmodel.query_context import QueryContext, SqliteRow, clamp_limit

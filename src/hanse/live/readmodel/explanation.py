@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from hanse.api.rows import DecisionRow, GroupDetail, JobDetail
+from hanse.api.row_records import DecisionRow, GroupDetail, JobDetail
 from hanse.core.broker.job_table import shape_of
 from hanse.core.broker.loss_policy import LOST
 from hanse.live.readmodel.cluster_facts import (

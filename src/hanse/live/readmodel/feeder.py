@@ -17,8 +17,8 @@ from hanse.live.readmodel.read_model import ReadModel
 from hanse.live.shell import FailureHandler
 from hanse.model.effects import Effect, JobAccepted, JobSettled, RecordDecision, RequestRejected
 from hanse.model.events import Event
+from hanse.model.history_effects import HISTORY_EFFECTS, JobsTransferred
 from hanse.model.ids import SECOND, JobId
-from hanse.model.job_history import HISTORY_EFFECTS, JobsTransferred
 from hanse.security.wall_time import wall_now
 
 LINGER_SECONDS: Final = 0.01

@@ -1,6 +1,6 @@
 """Projector: folds a broker's history into the visible state of its jobs.
 
-The broker states each fact when it becomes true (``model.job_history``), and decides nothing here: the
+The broker states each fact when it becomes true (``model.history_effects``), and decides nothing here: the
 projector knows no messages, retries, dependencies or takeovers. ``task_projection`` applies the facts about
 attempts, ``replica_projection`` those about copies of peers' jobs.
 
@@ -14,15 +14,15 @@ from typing import Any, Final
 import msgspec
 
 from hanse.live.readmodel.clock_mapping import ClockMapping
-from hanse.live.readmodel.live_job import STATE_OF_OUTCOME, LiveJob, new_live_job
 from hanse.live.readmodel.projector_state import ProjectorState
 from hanse.live.readmodel.replica_projection import ReplicaProjection
 from hanse.live.readmodel.task_projection import TaskProjection
+from hanse.live.readmodel.unended_job import STATE_OF_OUTCOME, UnendedJob, new_unended_job
 from hanse.live.readmodel.write_batch import WriteBatch
 from hanse.model.effects import Effect, JobSettled, RecordDecision
 from hanse.model.events import Booted, Event
+from hanse.model.history_effects import GroupUnblocked, JobAdded, JobCancelled, JobDropped, JobsTransferred
 from hanse.model.ids import JobId
-from hanse.model.job_history import GroupUnblocked, JobAdded, JobCancelled, JobDropped, JobsTransferred
 
 SERIAL_BITS: Final = 20
 """Serials are ``position << 20`` plus a count within the event."""
@@ -37,13 +37,13 @@ class Projector:
         self.broker = broker
         self.state = state
         self.clock = clock
-        self.live_jobs: dict[JobId, LiveJob] = {}
+        self.live_jobs: dict[JobId, UnendedJob] = {}
         self.writes = WriteBatch()
         self.now = 0
         """Moment of the current event."""
         self.serial = 0
         """Latest serial of the current event."""
-        self._touched: dict[JobId, LiveJob] = {}
+        self._touched: dict[JobId, UnendedJob] = {}
         self._cluster_numbers = {name: number for number, name in enumerate(state.clusters)}
         self.tasks = TaskProjection(self)
         self.copies = ReplicaProjection(self)
@@ -75,7 +75,7 @@ class Projector:
         if self._touched:
             self._record_state_changes()
 
-    def mark_changed(self, job: LiveJob) -> None:
+    def mark_changed(self, job: UnendedJob) -> None:
         """Note that a job has changed."""
         self._touched[job.id] = self.writes.dirty_jobs[job.id] = job
 
@@ -111,9 +111,9 @@ class Projector:
 
     def _on_job_added(self, fact: JobAdded) -> None:
         submitted = self.clock.past_moment(fact.accepted_at)
-        self.add_job(new_live_job(fact.job, fact.spec, self.broker, fact.shard, submitted))
+        self.add_job(new_unended_job(fact.job, fact.spec, self.broker, fact.shard, submitted))
 
-    def add_job(self, job: LiveJob) -> None:
+    def add_job(self, job: UnendedJob) -> None:
         """Add a job. It replaces a known one, with all that is known of the tasks."""
         known = self.live_jobs.get(job.id)
         if known is not None:
@@ -124,7 +124,7 @@ class Projector:
         self.live_jobs[job.id] = job
         self.mark_changed(job)
 
-    def remove_job(self, job: LiveJob) -> None:
+    def remove_job(self, job: UnendedJob) -> None:
         """Remove a job from the file, because it exists elsewhere or is out of date."""
         del self.live_jobs[job.id]
         self._touched.pop(job.id, None)
@@ -158,7 +158,7 @@ class Projector:
         if job is not None and job.owner == self.broker:
             self.end_job(job, STATE_OF_OUTCOME[effect.outcome])
 
-    def end_job(self, job: LiveJob, state: int) -> None:
+    def end_job(self, job: UnendedJob, state: int) -> None:
         """End a job with a published terminal state."""
         job.settled_state, job.ended, job.ended_serial = state, self.now, self.next_serial()
         self.state.ended += 1

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from hanse.api.rows import (
+from hanse.api.row_records import (
     STATE_NAMES,
     STATES,
     SUCCEEDED,

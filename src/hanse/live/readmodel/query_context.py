@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hanse.api.rows import STATE_NAMES
+from hanse.api.row_records import STATE_NAMES
 from hanse.live.readmodel.clock_mapping import ClockMapping, WallClock
 from hanse.live.readmodel.projector_state import ProjectorState
 from hanse.model.ids import JobId

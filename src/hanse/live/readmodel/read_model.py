@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from hanse.api.rows import (
+from hanse.api.row_records import (
     DecisionRow,
     JobDetail,
     JobRow,

@@ -7,12 +7,12 @@ does not replicate where tasks run, so a copy shows tasks as blocked or queued u
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from hanse.api.rows import SUCCEEDED
+from hanse.api.row_records import SUCCEEDED
 from hanse.core.broker.failover.end_columns import ends_in
-from hanse.live.readmodel import live_job
-from hanse.live.readmodel.live_job import STATE_OF_CODE, LiveJob, new_live_job
+from hanse.live.readmodel import unended_job
+from hanse.live.readmodel.unended_job import STATE_OF_CODE, UnendedJob, new_unended_job
+from hanse.model.history_effects import CopiesAdded, CopiesDropped, CopiesUpdated
 from hanse.model.ids import JobId, index_of, job_of
-from hanse.model.job_history import CopiesAdded, CopiesDropped, CopiesUpdated
 from hanse.model.messages import Replica, ShardId
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class ReplicaProjection:
 
     def add_copy(self, owner: str, shard: ShardId, replica: Replica, submitted: int) -> None:
         """Add the copy of a peer's job, or replace what was known of the job."""
-        job = new_live_job(replica.job, replica.spec, owner, shard, submitted)
+        job = new_unended_job(replica.job, replica.spec, owner, shard, submitted)
         self._projector.add_job(job)
         for index, state, attempt in replica.ends:
             self._end_task(job, index, state, attempt)
@@ -73,7 +73,7 @@ class ReplicaProjection:
             if job is not None:
                 self._projector.end_job(job, job.final_state())
 
-    def _find_copy(self, number: JobId, fact: CopiesUpdated) -> LiveJob | None:
+    def _find_copy(self, number: JobId, fact: CopiesUpdated) -> UnendedJob | None:
         """Find a job as long as this copy of it is the latest that is known."""
         job = self._projector.live_jobs.get(number)
         return job if job is not None and (job.shard, job.owner) == (fact.update.shard, fact.owner) else None
@@ -83,7 +83,7 @@ class ReplicaProjection:
             if (job.shard, job.owner) == (fact.shard, fact.owner):
                 self._projector.remove_job(job)
 
-    def _end_task(self, job: LiveJob, index: int, code: int, attempt: int) -> None:
+    def _end_task(self, job: UnendedJob, index: int, code: int, attempt: int) -> None:
         state = STATE_OF_CODE[code]
         if job.state[index] != state:
             job.attempt[index] = attempt or job.attempt[index]
@@ -91,16 +91,16 @@ class ReplicaProjection:
             if state == SUCCEEDED:
                 job.unblock_ready_groups()
 
-    def _end_task_run(self, job: LiveJob, first: int, code: int, attempt: int, count: int) -> None:
+    def _end_task_run(self, job: UnendedJob, first: int, code: int, attempt: int, count: int) -> None:
         stop = min(first + count, len(job.state))
         if job.state.count(STATE_OF_CODE[code], first, stop) < stop - first:  # else all ends are known
             for index in range(first, stop):
                 self._end_task(job, index, code, attempt)
 
-    def _cancel(self, job: LiveJob) -> None:
+    def _cancel(self, job: UnendedJob) -> None:
         """Show a copy as cancelled, with the waiting tasks of a large one: they never ran as far as is known.
         The ends of tasks that run follow later."""
         job.cancelled, job.cancel_reason = True, _CANCELLED_BY_OWNER
-        if len(job.state) > live_job.LARGE_JOB_TASKS:
+        if len(job.state) > unended_job.LARGE_JOB_TASKS:
             self._projector.tasks.cancel_waiting(job)
         self._projector.mark_changed(job)

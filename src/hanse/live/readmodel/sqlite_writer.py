@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import msgspec
 
-from hanse.api.rows import PLACED, state_without_row
+from hanse.api.row_records import PLACED, state_without_row
 from hanse.live.readmodel.clock_mapping import ClockMapping
-from hanse.live.readmodel.live_job import LiveJob, Placement, new_live_job
 from hanse.live.readmodel.projector import DECISIONS_PER_JOB_MAX, Projector
 from hanse.live.readmodel.projector_state import ProjectorState
 from hanse.live.readmodel.schema import CONTENT_TABLES
+from hanse.live.readmodel.unended_job import Placement, UnendedJob, new_unended_job
 from hanse.live.readmodel.write_batch import WriteBatch
 from hanse.model.ids import JobId
 from hanse.model.job import JobSpec
@@ -84,7 +84,7 @@ def _delete_wiped(db: sqlite3.Connection, writes: WriteBatch) -> None:
         db.executemany(f"DELETE FROM {table} WHERE job = ?", removed)  # noqa: S608
 
 
-def _write_jobs(db: sqlite3.Connection, state: ProjectorState, jobs: list[LiveJob]) -> None:
+def _write_jobs(db: sqlite3.Connection, state: ProjectorState, jobs: list[UnendedJob]) -> None:
     fresh, old, ended, specs, crowded = [], [], [], [], []
     for job in jobs:
         spec, counts = job.spec, job.state_counts
@@ -126,7 +126,7 @@ def _write_jobs(db: sqlite3.Connection, state: ProjectorState, jobs: list[LiveJo
         state.dropped_decisions = max(state.dropped_decisions, last)
 
 
-def _write_placements(db: sqlite3.Connection, jobs: list[LiveJob]) -> None:
+def _write_placements(db: sqlite3.Connection, jobs: list[UnendedJob]) -> None:
     """Write the placements that are valid for a task, and delete the others."""
     fresh, outdated, emptied = [], [], []
     for job in jobs:
@@ -243,7 +243,7 @@ def load_projector(db: sqlite3.Connection, broker: str) -> tuple[Projector, int]
     return projector, applied
 
 
-def _load_job(cells: tuple[Any, ...]) -> LiveJob:
+def _load_job(cells: tuple[Any, ...]) -> UnendedJob:
     (
         number,
         owner,
@@ -260,7 +260,7 @@ def _load_job(cells: tuple[Any, ...]) -> LiveJob:
     ) = cells
     *state_counts, blob = rest
     spec = _spec_decoder.decode(blob)
-    job = new_live_job(JobId(number), spec, owner, shard, submitted)
+    job = new_unended_job(JobId(number), spec, owner, shard, submitted)
     job.shown_state, job.started, job.cancelled, job.cancel_reason = state, started, bool(cancel), reason
     job.clusters_used = dict.fromkeys(map(int, used.split(","))) if used else {}
     job.placements_seen, job.is_new = placements_seen, False
@@ -273,7 +273,7 @@ def _load_job(cells: tuple[Any, ...]) -> LiveJob:
     return job
 
 
-def _load_tasks(db: sqlite3.Connection, live_jobs: dict[JobId, LiveJob]) -> None:
+def _load_tasks(db: sqlite3.Connection, live_jobs: dict[JobId, UnendedJob]) -> None:
     rows = db.execute(
         "SELECT tasks.job, number, attempt, tasks.state, cluster, failures FROM jobs JOIN tasks"
         " ON tasks.job = jobs.job WHERE ended_serial IS NULL"

@@ -5,10 +5,10 @@ from typing import Final
 
 import msgspec
 
-from hanse.api.rows import FAILED, QUEUED, RUNNING, STATE_NAMES
+from hanse.api.row_records import FAILED, QUEUED, RUNNING, STATE_NAMES
 from hanse.live.readmodel.explanation import EndCount, TaskSummary
-from hanse.live.readmodel.live_job import Placement
 from hanse.live.readmodel.query_context import QueryContext, load_spec
+from hanse.live.readmodel.unended_job import Placement
 from hanse.model.ids import JobId
 
 ENDS_KEPT_MAX: Final = 20

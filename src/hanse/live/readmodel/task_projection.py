@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from hanse.api.rows import CANCELLED, PLACED, RUNNING, SUCCEEDED
-from hanse.live.readmodel.live_job import STATE_OF_CODE, LiveJob
-from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId
-from hanse.model.job_history import (
+from hanse.api.row_records import CANCELLED, PLACED, RUNNING, SUCCEEDED
+from hanse.live.readmodel.unended_job import STATE_OF_CODE, UnendedJob
+from hanse.model.history_effects import (
     AttemptsEnded,
     NodesSubstituted,
     TasksCancelled,
@@ -17,6 +16,7 @@ from hanse.model.job_history import (
     TasksResumed,
     TasksStarted,
 )
+from hanse.model.ids import INDEX_BITS, INDEX_MASK, JobId, TaskId
 from hanse.model.messages import AttemptEnd, Outcome
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class TaskProjection:
             if state == SUCCEEDED and end is not None and end.usage is not None and end.usage.run_time:
                 self._add_duration(job, index, end.usage.run_time)
 
-    def _add_duration(self, job: LiveJob, index: int, run_time: int) -> None:
+    def _add_duration(self, job: UnendedJob, index: int, run_time: int) -> None:
         spec, writes = job.spec, self._projector.writes
         key = (spec.tenant, spec.name, spec.groups[job.group_of(index)].name)
         writes.durations.setdefault(key, []).append(run_time)
@@ -136,13 +136,13 @@ class TaskProjection:
                     self.settle_task(job, index, CANCELLED)
         self._projector.mark_changed(job)
 
-    def cancel_waiting(self, job: LiveJob) -> None:
+    def cancel_waiting(self, job: UnendedJob) -> None:
         """Cancel all tasks of a job that wait."""
         for index in job.cancel_waiting():
             self.settle_task(job, index, CANCELLED)
         self._projector.mark_changed(job)
 
-    def settle_task(self, job: LiveJob, index: int, state: int, end: AttemptEnd | None = None) -> None:
+    def settle_task(self, job: UnendedJob, index: int, state: int, end: AttemptEnd | None = None) -> None:
         """Set a task's state after an attempt (terminal or queued), and write its row."""
         now = self._projector.now
         started: int | None = None
@@ -166,10 +166,10 @@ class TaskProjection:
         )  # fmt: skip
         self._projector.mark_changed(job)
 
-    def _find_job(self, task: TaskId) -> LiveJob | None:
+    def _find_job(self, task: TaskId) -> UnendedJob | None:
         return self._projector.live_jobs.get(JobId(task >> INDEX_BITS))
 
 
-def _encode_size(job: LiveJob, index: int) -> bytes | None:
+def _encode_size(job: UnendedJob, index: int) -> bytes | None:
     size = job.sizes.get(index) if job.sizes else None
     return msgspec.msgpack.encode(size) if size is not None else None

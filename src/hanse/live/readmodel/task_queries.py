@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from hanse.api.rows import PLACED, STATE_NAMES, STATES, RunningTaskRow, TaskRow, state_without_row
-from hanse.live.readmodel.live_job import Placement
+from hanse.api.row_records import PLACED, STATE_NAMES, STATES, RunningTaskRow, TaskRow, state_without_row
 from hanse.live.readmodel.query_context import QueryContext, SqliteRow, clamp_limit, job_state, load_spec
+from hanse.live.readmodel.unended_job import Placement
 from hanse.model.ids import JobId, job_text
 from hanse.model.job import JobSpec, TaskGroup
 from hanse.model.messages import ResourceUsage

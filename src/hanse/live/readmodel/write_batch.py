@@ -1,6 +1,6 @@
 """Write batch: the rows that one batch of events writes into the file, collected in memory first."""
 
-from hanse.live.readmodel.live_job import LiveJob
+from hanse.live.readmodel.unended_job import UnendedJob
 from hanse.model.ids import INDEX_BITS, JobId, TaskId
 
 TaskCells = tuple[int | str | bytes | None, ...]
@@ -17,7 +17,7 @@ class WriteBatch:
         """Rows of tasks in order; None: deleted."""
         self._started: dict[TaskId, int] = {}
         """Task that started in this batch -> index in ``tasks``."""
-        self.dirty_jobs: dict[JobId, LiveJob] = {}
+        self.dirty_jobs: dict[JobId, UnendedJob] = {}
         self.decisions: list[tuple[int | str | bytes | None, ...]] = []
         self.changes: list[tuple[int, int, int, int]] = []
         self.durations: dict[DurationKey, list[int]] = {}

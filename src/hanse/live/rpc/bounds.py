@@ -1,4 +1,4 @@
-"""Bounds of the transport in one record, and the state that all connections of a member share."""
+"""Bounds of the transport in one record: sizes, numbers and times."""
 
 import msgspec
 

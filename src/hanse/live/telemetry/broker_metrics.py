@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from hanse.api.rows import JobRow
+from hanse.api.row_records import JobRow
 from hanse.core.broker.broker import Broker
 from hanse.live.clock import Clock
 from hanse.live.journal.journal import Journal

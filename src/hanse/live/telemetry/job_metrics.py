@@ -6,7 +6,7 @@ Counts come from events and effects as the shell has performed them.
 from collections.abc import Callable
 from typing import Final
 
-from hanse.api.rows import JobRow, TenantTotals
+from hanse.api.row_records import JobRow, TenantTotals
 from hanse.core.config import BrokerConfig
 from hanse.live.readmodel.read_model import ReadModel
 from hanse.live.telemetry.prometheus_text import (

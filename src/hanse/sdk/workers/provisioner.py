@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from hanse.api.records import SubmitResult
-from hanse.api.rows import TaskRow
+from hanse.api.row_records import TaskRow
 from hanse.client.client import ENDED_STATES, LeagueClient
 from hanse.client.endpoints import Endpoints
 from hanse.client.errors import CommandError

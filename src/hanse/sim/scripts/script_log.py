@@ -4,7 +4,7 @@ from typing import Final
 
 from hanse.model.effects import Effect, ExtendWatchdog, SendMessage, WakeAt
 from hanse.model.events import BackendReported, Booted, Event, MessageReceived, Tick
-from hanse.model.job_history import HistoryEffect
+from hanse.model.history_effects import HistoryEffect
 from hanse.model.messages import (
     Ack,
     Envelope,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hanse.live.backends.process import directory_lock
-from hanse.live.backends.process.watchdog_memory import DEADLINE_FORMAT, GUARD_AT, open_watchdog_memory
+from hanse.live.backends.process.watchdog_deadline import DEADLINE_FORMAT, GUARD_AT, open_watchdog_memory
 
 UNTIL = 123_456_789
 

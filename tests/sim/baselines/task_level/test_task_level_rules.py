@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from hanse.registry import QUEUE_ORDERS
 from hanse.sim.baselines.task_level.central import central, ideal, independent
 from hanse.sim.baselines.task_level.eagle import eagle
+from hanse.sim.baselines.task_level.free_count_sharing import load_sharing
 from hanse.sim.baselines.task_level.hawk import hawk
-from hanse.sim.baselines.task_level.load_sharing import load_sharing
 from hanse.sim.baselines.task_level.megha import megha, megha_repaired
 from hanse.sim.baselines.task_level.megha_log_reproduction import megha_logged
 from hanse.sim.baselines.task_level.pigeon import pigeon

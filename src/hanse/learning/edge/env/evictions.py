@@ -6,9 +6,9 @@ import numpy as np
 
 from hanse.learning.edge.env.columns import Columns
 from hanse.learning.edge.env.keyed_random import derive_key, uniform
-from hanse.learning.edge.env.pending_slots import PendingSlots
 from hanse.learning.edge.env.policy_interface import NONE, Ints
 from hanse.learning.edge.env.setting import Setting
+from hanse.learning.edge.env.visible_tasks import PendingSlots
 
 _FAILURE: Final = np.int64(3)
 """Key of the draws of failures; those of ``world`` have the others."""

@@ -16,11 +16,11 @@ from hanse.learning.edge.env import conflict_rules
 from hanse.learning.edge.env.columns import Columns, empty_columns
 from hanse.learning.edge.env.evictions import apply_failures, evict_tasks
 from hanse.learning.edge.env.keyed_random import derive_key, uniform
-from hanse.learning.edge.env.pending_slots import PendingSlots
 from hanse.learning.edge.env.policy_interface import NO_DEADLINE, NONE, Choice, EdgeView, Flags, Floats, Ints
 from hanse.learning.edge.env.setting import Setting
 from hanse.learning.edge.env.speeds import CONVERGENCE, durations
 from hanse.learning.edge.env.streams import Streams
+from hanse.learning.edge.env.visible_tasks import PendingSlots
 
 ROUNDING: Final = 1e-9
 """Distance below 1 at which a progress counts as done in the corrected mode."""

@@ -65,7 +65,7 @@ from hanse.live.backends.process.sandbox import (
     sandbox_command,
 )
 from hanse.live.backends.process.task_users import JobUserPool
-from hanse.live.backends.process.watchdog_memory import DEADLINE_FORMAT, GUARD_AT, open_watchdog_memory
+from hanse.live.backends.process.watchdog_deadline import DEADLINE_FORMAT, GUARD_AT, open_watchdog_memory
 from hanse.live.disk_space import FilesystemSpace
 from hanse.live.supervisor import supervisor_program
 from hanse.model.effects import LaunchAttempt

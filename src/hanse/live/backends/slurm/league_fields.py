@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Final
 
 from hanse.live.backends.slurm.settings import SlurmSettings
+from hanse.model.field_descriptions import FileField, names_of
 from hanse.model.field_reader import FieldReader, read_text
-from hanse.model.file_fields import FileField, names_of
 from hanse.model.problem import Problem, describe_value
 from hanse.model.quantities import parse_duration, parse_whole
 

@@ -1,4 +1,4 @@
-/* The room of a cluster and its grants: the twin of core.warden.ledger, core.warden.claims, core.warden.grants and
+/* The room of a cluster and its grants: the twin of core.warden.ledger, core.warden.claim_acceptance, core.warden.grants and
  * core.warden.demand_table. */
 #include "plain.h"
 
@@ -17,7 +17,7 @@ void touch_node(warden_t *warden, int64_t node)
 
 /* mirrors core/warden/ledger.py Ledger.give
  * mirrors core/warden/ledger.py Ledger.return_capacity
- * mirrors core/warden/claims.py ClaimAcceptance._return_capacity
+ * mirrors core/warden/claim_acceptance.py ClaimAcceptance._return_capacity
  * The node is to be offered before this step ends. */
 void give(league_t *league, warden_t *warden, int64_t node)
 {
@@ -120,7 +120,7 @@ static bool new_lease(league_t *league, warden_t *warden, lease_t lease)
     return true;
 }
 
-/* mirrors core/warden/claims.py ClaimAcceptance.release_lease
+/* mirrors core/warden/claim_acceptance.py ClaimAcceptance.release_lease
  * A broker gives a lease back, or its time is up. */
 void release(league_t *league, warden_t *warden, int32_t broker, int64_t number)
 {
@@ -131,7 +131,7 @@ void release(league_t *league, warden_t *warden, int32_t broker, int64_t number)
     }
 }
 
-/* mirrors core/warden/claims.py ClaimAcceptance.expire_leases */
+/* mirrors core/warden/claim_acceptance.py ClaimAcceptance.expire_leases */
 void expire(league_t *league, warden_t *warden, int64_t now)
 {
     while (warden->lease_head < warden->lease_size && !league->wrong) {
@@ -302,7 +302,7 @@ void demanded(league_t *league, warden_t *warden, int64_t now, int32_t broker, c
 
 /* --- accepting ------------------------------------------------------------------------------------------ */
 
-/* mirrors core/warden/claims.py ClaimAcceptance._start_tasks
+/* mirrors core/warden/claim_acceptance.py ClaimAcceptance._start_tasks
  * mirrors core/warden/ledger.py Ledger.begin_attempts
  * A task has a place, and its runner is told. */
 static void run(league_t *league, warden_t *warden, int64_t task, int64_t node)
@@ -313,7 +313,7 @@ static void run(league_t *league, warden_t *warden, int64_t task, int64_t node)
     add(league, &warden->starts, task);
 }
 
-/* mirrors core/warden/claims.py ClaimAcceptance._refuse_all
+/* mirrors core/warden/claim_acceptance.py ClaimAcceptance._refuse_all
  * A whole batch is refused. A batch: lease, count, then task and node of each. */
 void refuse_lot(league_t *league, const int64_t *lot, ints_t *refused)
 {
@@ -321,7 +321,7 @@ void refuse_lot(league_t *league, const int64_t *lot, ints_t *refused)
         add(league, refused, lot[2 + 2 * each]);
 }
 
-/* mirrors core/warden/claims.py ClaimAcceptance._bind
+/* mirrors core/warden/claim_acceptance.py ClaimAcceptance._bind
  * The batch gets the room that was kept for it, if the line still means the same shape. */
 static void bind_lease(league_t *league, warden_t *warden, const int64_t *lot, int64_t shape, int64_t node,
                        ints_t *refused)
@@ -334,9 +334,9 @@ static void bind_lease(league_t *league, warden_t *warden, const int64_t *lot, i
     }
 }
 
-/* mirrors core/warden/claims.py ClaimAcceptance.accept_batch
- * mirrors core/warden/claims.py ClaimAcceptance._find_nodes
- * mirrors core/warden/claims.py ClaimAcceptance._note_changes
+/* mirrors core/warden/claim_acceptance.py ClaimAcceptance.accept_batch
+ * mirrors core/warden/claim_acceptance.py ClaimAcceptance._find_nodes
+ * mirrors core/warden/claim_acceptance.py ClaimAcceptance._note_changes
  * mirrors policy/kernels/numpy_kernels.py settle
  * Find room for a batch; true for a claim on the fast path, always answered. Each task gets its node if that is
  * free, else the first free one in circular order from a random start (kernel settle). */

@@ -16,7 +16,7 @@ from hanse.core.broker.failover.replica_updates import (
     new_task_ends,
 )
 from hanse.core.broker.job_table import BLOCKED, CANCELLED, FAILED, SUCCEEDED, WAITING
-from hanse.core.broker.large_jobs import SLICE_PAUSE, find_tasks
+from hanse.core.broker.sliced_jobs import SLICE_PAUSE, find_tasks
 from hanse.core.messaging.message_splitting import ENTRIES_MAX
 from hanse.live.journal.layout import RECORD_BYTES_MAX
 from hanse.model.effects import Effect

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from hanse.api.rows import (
+from hanse.api.row_records import (
     BLOCKED,
     CANCELLED,
     FAILED,
@@ -50,7 +50,7 @@ class Placement(msgspec.Struct):
     """True if the file has the placement in this state."""
 
 
-class LiveJob(msgspec.Struct):
+class UnendedJob(msgspec.Struct):
     """State of one job. Times are moments, see ``clock_mapping``."""
 
     id: JobId
@@ -247,7 +247,7 @@ class LiveJob(msgspec.Struct):
         )
 
 
-def new_live_job(job: JobId, spec: JobSpec, owner: str, shard: ShardId, submitted: int) -> LiveJob:
+def new_unended_job(job: JobId, spec: JobSpec, owner: str, shard: ShardId, submitted: int) -> UnendedJob:
     """Build a new job: a group is blocked if the job waits for other jobs, or if it needs other groups."""
     groups = spec.groups
     if len(groups) == 1:
@@ -256,7 +256,7 @@ def new_live_job(job: JobId, spec: JobSpec, owner: str, shard: ShardId, submitte
         column = bytearray((state,)) * total
         state_counts = [0] * STATE_COUNT
         state_counts[state] = total
-        return LiveJob(
+        return UnendedJob(
             job, spec, owner, shard, submitted, column, [0] * total, [-1] * total, [0], state_counts, [], [],
         )  # fmt: skip
     column, group_starts, group_counts = bytearray(), [], []
@@ -269,7 +269,7 @@ def new_live_job(job: JobId, spec: JobSpec, owner: str, shard: ShardId, submitte
         group_counts.append(part)
     state_counts = [sum(part[state] for part in group_counts) for state in range(STATE_COUNT)]
     total = len(column)
-    return LiveJob(
+    return UnendedJob(
         job, spec, owner, shard, submitted, column, [0] * total, [-1] * total, group_starts, state_counts,
         group_counts, [],
     )  # fmt: skip

@@ -25,7 +25,7 @@ SCAN_TASKS: Final = 8_192
 _IS_WAITING: Final = bytes(value in (BLOCKED, WAITING) for value in range(256))
 
 
-class LargeJobs:
+class SlicedJobs:
     """Large jobs of one broker that are being cancelled or queued."""
 
     def __init__(

@@ -8,9 +8,7 @@ from hanse.core.config import Timings
 from hanse.model.constraints import Is
 from hanse.model.effects import Effect, orders_of
 from hanse.model.events import CancelRequested, Event
-from hanse.model.ids import SECOND, job_id, task_id
-from hanse.model.job import OnLoss
-from hanse.model.job_history import (
+from hanse.model.history_effects import (
     HISTORY_EFFECTS,
     AttemptsEnded,
     CopiesAdded,
@@ -25,6 +23,8 @@ from hanse.model.job_history import (
     TasksResumed,
     TasksStarted,
 )
+from hanse.model.ids import SECOND, job_id, task_id
+from hanse.model.job import OnLoss
 from hanse.model.messages import Outcome
 from hanse.sim.job_history_check import JobFold
 from tests.core.wired import Wired, job, node, tasks

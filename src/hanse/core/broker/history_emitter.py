@@ -1,4 +1,4 @@
-"""History of a broker's jobs and tasks: the facts that readers of its effects get (``model.job_history``).
+"""History of a broker's jobs and tasks: the facts that readers of its effects get (``model.history_effects``).
 
 The parts of the broker call this at the moment at which a fact becomes true, before anything that follows
 from it, so that the facts are in order. Facts of one kind that follow each other share an effect.
@@ -7,8 +7,7 @@ from it, so that the facts are in order. Facts of one kind that follow each othe
 from typing import TYPE_CHECKING
 
 from hanse.core.broker.job_table import JobRecord
-from hanse.model.ids import JobId, TaskId
-from hanse.model.job_history import (
+from hanse.model.history_effects import (
     AttemptsEnded,
     CopiesAdded,
     CopiesDropped,
@@ -24,6 +23,7 @@ from hanse.model.job_history import (
     TasksResumed,
     TasksStarted,
 )
+from hanse.model.ids import JobId, TaskId
 from hanse.model.messages import AttemptEnd, Replica, ReplicaUpdate, ShardId, TaskBatch
 
 if TYPE_CHECKING:
