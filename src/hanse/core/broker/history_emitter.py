@@ -1,4 +1,4 @@
-"""History of a broker's jobs and tasks: the facts that readers of its effects get (``model.history_effects``).
+"""History of a broker's jobs and tasks: facts for readers of its effects (``model.history_effects``).
 
 The parts of the broker call this at the moment at which a fact becomes true, before anything that follows
 from it, so that the facts are in order. Facts of one kind that follow each other share an effect.

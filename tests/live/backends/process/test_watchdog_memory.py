@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hanse.live.backends.process import directory_lock
+from hanse.live.backends.process import watchdog_deadline
 from hanse.live.backends.process.watchdog_deadline import DEADLINE_FORMAT, GUARD_AT, open_watchdog_memory
 
 UNTIL = 123_456_789
@@ -15,7 +15,7 @@ def boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file that names this boot of the machine."""
     path = tmp_path / "boot_id"
     path.write_bytes(b"5b3e5a6e-0000-4000-8000-000000000001\n")
-    monkeypatch.setattr(directory_lock, "_BOOT_ID", path)
+    monkeypatch.setattr(watchdog_deadline, "_BOOT_ID", path)
     return path
 
 
