@@ -130,6 +130,11 @@ class Faults(threading.Thread):
         return self._choose.choice([name for name in names if name not in busy] or [""])
 
     def _start(self, *names: str) -> None:
+        """Start members. A member waits for its launcher, a minute at most: one that is halted goes on first,
+        because this thread would not let it go on while it waits."""
+        for held in [held for held in self._held if held.member == HELPER]:
+            self._held.remove(held)
+            held.end()
         try:
             self._live.start(*names)
         except AssertionError as error:
