@@ -18,7 +18,8 @@ import msgspec
 from hanse.core.broker.broker import Broker
 from hanse.core.config import WardenConfig
 from hanse.core.warden.warden import Warden
-from hanse.model.ids import MILLISECOND, SECOND
+from hanse.model.ids import MILLISECOND, SECOND, job_of
+from hanse.model.messages import AckEnds, Claim, OwnershipTransferred, SequencedMessage
 from hanse.sim.checkers.oracle import Oracle
 from hanse.sim.clients import Clients
 from hanse.sim.journalled_process import JournalledProcess
@@ -38,7 +39,7 @@ RESTART_SPREAD_MAX: Final = 4 * SECOND
 DOWNTIME_MAX: Final = SECOND
 RETIREMENT_CHECK_INTERVAL: Final = 200 * MILLISECOND
 """Time between two checks of whether a retiring member may leave."""
-TAKEOVER_CHECK_INTERVAL: Final = 2 * MILLISECOND
+TAKEOVER_CHECK_INTERVAL: Final = 10 * MILLISECOND
 """Time between two checks of whether a takeover can be abandoned."""
 
 
@@ -195,7 +196,9 @@ class MemberChanger:
         self._world.call_at(self._world.now + TAKEOVER_CHECK_INTERVAL, self._abandon_takeover, awaits_all)
 
     def _is_abandonable(self, name: str, process: JournalledProcess, awaits_all: bool) -> bool:
-        """True if a broker is taking a shard over, and nothing else would be lost with it."""
+        """True if a broker is taking a shard over, and nothing else would be lost with it: it has copies of
+        its own jobs elsewhere, and none of a retired owner; none of its clients waits; every former owner has
+        heard of its earlier takeovers; and no warden waits for the acknowledgement of an end by it alone."""
         broker = cast(Broker, process.machine)
         copies = broker.standby_shards()
         takeovers = [shard for shard, copy in copies.items() if copy.is_taking_over]
@@ -207,9 +210,14 @@ class MemberChanger:
             return False
         if not all(shard.startswith(f"{name}#") for shard in broker.shards()[0]):
             return False  # former owners may not have heard of an earlier takeover
+        unacked = [message for link in broker.links.links.values() for message in link.unacked.values()]
+        if any(_is_irreplaceable(message) for message in unacked):
+            return False
         wardens = [
             cast(Warden, warden.machine) for warden in self._league.wardens.values() if warden.is_member
         ]
+        if any(_has_foregone_attempts(warden, broker) for warden in wardens):
+            return False
         return not awaits_all or any(
             all(warden.attempt_tracker.ownership.find_owner(shard) == name for warden in wardens)
             for shard in takeovers
@@ -272,3 +280,20 @@ class MemberChanger:
         network.end_cut(
             [link for link in network.links if link.source in newcomers and link.target == process.name]
         )
+
+
+def _is_irreplaceable(message: SequencedMessage) -> bool:
+    """True for a message of which nobody else can tell: that a shard was taken over, without which its former
+    owner takes its jobs for orphaned (ADR 0039), or that ends are safe, without which a warden keeps them."""
+    return isinstance(message, OwnershipTransferred | AckEnds) or (
+        isinstance(message, Claim) and bool(message.acked_ends)
+    )
+
+
+def _has_foregone_attempts(warden: Warden, broker: Broker) -> bool:
+    """True if a warden has an attempt, or the end of one, of a job that has ended at this broker: nobody has
+    a copy of the job, so nobody will take it over and acknowledge the end."""
+    shards, tracker = broker.shards()[0], warden.attempt_tracker
+    kept = [(shard, end.task) for shard, end in tracker.unacked_ends.by_attempt.values()]
+    kept += [(run.template.shard, run.task) for run in tracker.ledger.attempts.values()]
+    return any(shard in shards and not broker.is_owner_of(job_of(task)) for shard, task in kept)

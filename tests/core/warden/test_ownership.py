@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from hanse.core.broker.failover.terms import TERMS_BITS
 from hanse.core.config import WardenConfig
 from hanse.core.warden.ownership import Ownership
 from hanse.model.ids import SECOND
@@ -42,6 +43,18 @@ def test_the_owner_may_claim_while_its_lease_lasts() -> None:
     assert may_claim(there, LEASE - 1, "b1") is None
     assert may_claim(there, LEASE, "b1") is RefusalReason.STALE_ROUND
     assert there.find_refusal(0, "b2", ESTATE, {ESTATE: 1}) is RefusalReason.FENCED
+
+
+def test_where_nobody_had_registered_only_the_last_owner_hears_that_a_takeover_was_abandoned() -> None:
+    """b2 had taken over from b1 before this cluster joined."""
+    config = WardenConfig("c1", (), BROKERS, retired=("b3",))
+    there = Ownership(config, lambda _: None)
+    term = 1 << TERMS_BITS
+    assert there.on_request_takeover("b3", RequestTakeover(ESTATE, "b2", term, 1)).accepted
+    assert not there.on_register_standby("b1", RegisterStandby(ESTATE, 5, "b2")).is_abandoned
+    reply = there.on_register_standby("b2", RegisterStandby(ESTATE, term + 1, "b1"))
+    assert reply.is_abandoned
+    assert not reply.accepted
 
 
 def test_a_standby_of_a_later_term_may_ask_again_after_it_gave_up() -> None:

@@ -9,7 +9,7 @@ from hanse.model.ids import SECOND, index_of, job_text
 from hanse.model.job import OnLoss, UnreachablePolicy
 from hanse.model.messages import Outcome, OwnershipTransferred, ResourceUsage
 from tests.core.broker.test_cluster_lifecycle import start_again
-from tests.core.crossings.test_abandoned_takeovers import learn
+from tests.core.crossings.changed_members import learn
 from tests.core.wired import job, node, tasks
 from tests.live.readmodel.histories import Told, disagreements
 from tests.live.readmodel.test_projection import states, task

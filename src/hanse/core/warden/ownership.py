@@ -193,7 +193,7 @@ class Ownership:
             is_accepted = record.former_owner in ("", broker) or takeover_count(
                 message.term
             ) > takeover_count(record.term)
-        is_abandoned = self._is_abandoned(record, broker)
+        is_abandoned = self._is_abandoned(record, broker, message.term)
         if is_abandoned and takeover_count(message.term) > takeover_count(record.term):
             self._mark("warden.abandoned_takeover")  # every warden has said that it is abandoned
             is_accepted = True
@@ -209,10 +209,14 @@ class Ownership:
             is_abandoned=is_abandoned and not is_accepted,
         )
 
-    def _is_abandoned(self, record: ShardOwnership, broker: str) -> bool:
+    def _is_abandoned(self, record: ShardOwnership, broker: str, term: int) -> bool:
         """True if a retired broker has the shard of this former owner only because its takeover was agreed
-        to. It never registered here, so it never acted here; and it is not listened to any more."""
-        return record.former_owner == broker != record.owner and record.owner in self._retired
+        to. It never registered here, so it never acted here; and it is not listened to any more. Where nobody
+        had registered before it either, the number of takeovers tells who the former owner is."""
+        is_former_owner = record.former_owner == broker or (
+            not record.former_owner and takeover_count(term) >= takeover_count(record.term)
+        )
+        return is_former_owner and record.owner != broker and record.owner in self._retired
 
     def _create_shard(self, shard: ShardId, record: ShardOwnership) -> ShardOwnership:
         self.shards[shard] = record

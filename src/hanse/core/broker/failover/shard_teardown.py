@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from hanse.core.broker.context import BrokerContext
+from hanse.core.broker.failover.abandoned_takeover import is_owned_by_retired
 from hanse.core.broker.failover.owned_shards import OwnedShard, PendingRelease
 from hanse.core.broker.failover.terms import TERMS_BITS, takeover_count
 from hanse.model.messages import OwnershipTransferred, ShardId
@@ -78,12 +79,15 @@ class ShardTeardown:
         return self.count_exposed() + sum(len(link.unacked) for link in self.context.links.links.values())
 
     def count_exposed(self) -> int:
-        """Count the jobs without a complete copy elsewhere, and what others were not sent yet."""
+        """Count the jobs without a complete copy elsewhere, and what others were not sent yet. While wardens
+        have a retired broker for the owner of a shard, they refuse its standby: only we may take it back."""
         context, owned = self.context, self.state.owned
         exposed = [
             name
             for name, owned_shard in owned.items()
-            if not owned_shard.standby or owned_shard.copy_complete_message
+            if not owned_shard.standby
+            or owned_shard.copy_complete_message
+            or is_owned_by_retired(context.config, owned_shard)
         ]
         jobs = sum(record.shard in exposed for record in context.jobs.values()) if exposed else 0
         untold = sum(owned_shard.count_unsent() for owned_shard in owned.values()) + len(

@@ -196,6 +196,7 @@ class ShardTakeover:
         self.state.record_transfer(message.jobs, new_owner, self.context.config.ended_max)
         for record in records:
             self.lifecycle.release_job(record)
+            self.state.orphaned.pop(record.id, None)  # this is the word that nobody seemed to owe
             if record.id in transferred_jobs:
                 if not record.admitted and not record.cancelled:
                     self.context.history.add_job(record)
