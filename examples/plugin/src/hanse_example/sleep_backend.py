@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from hanse.league.backend_kinds import BackendKind
-from hanse.model.field_reader import FieldReader
 from hanse.model.field_descriptions import FileField
+from hanse.model.field_reader import FieldReader
 from hanse.model.quantities import parse_duration
 
 if TYPE_CHECKING:

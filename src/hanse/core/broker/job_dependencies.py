@@ -130,8 +130,16 @@ class JobDependencies:
 
     def _is_elsewhere(self, job: JobId) -> bool:
         """True if another broker must answer for a job: it is kept here for a peer, or a peer has taken it
-        over."""
-        return job in self.context.owned_shards.state.transferred_jobs or self._standby.has_job(job)
+        over. A retired one never answers; once no copy of the job can come from it any more, who has one
+        answers instead."""
+        context, state = self.context, self.context.owned_shards.state
+        if self._standby.has_job(job):
+            return True
+        if job not in state.transferred_jobs:
+            return False
+        if state.new_owners.get(job) not in context.config.retired:
+            return True
+        return context.gossip.least_version() < context.config.version
 
     def on_job_ended(self, peer: str, message: JobEnded) -> None:
         """Handle a peer's answer about a job."""
@@ -146,6 +154,8 @@ class JobDependencies:
             self._give_up_unknown(message.job)
 
     def _give_up_unknown(self, job: JobId) -> None:
+        if job in self.context.jobs or job in self.ended_jobs or self._standby.has_job(job):
+            return  # we have taken it over since we asked, or are about to
         if len(self.unknown_jobs[job].unknown_at) == len(self.context.gossip.peers):
             del self.unknown_jobs[job]
             self.context.mark("broker.dependency_unknown")
