@@ -2,8 +2,8 @@
 
 from hanse.model.ids import SECOND, JobId
 from hanse.model.messages import Outcome
+from tests.core.crossings.changed_members import CLUSTERS, learn, retires
 from tests.core.crossings.harness import THREE, Crossings
-from tests.core.crossings.test_abandoned_takeovers import CLUSTERS, learn, retires
 from tests.core.wired import job, tasks
 
 
