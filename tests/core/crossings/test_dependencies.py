@@ -1,7 +1,7 @@
-"""Jobs that wait for jobs which a retired broker had taken over: nobody may wait for its word."""
+"""Questions about jobs that a retired broker had taken over: nobody may wait for its word."""
 
 from hanse.model.ids import SECOND, JobId
-from hanse.model.messages import Outcome
+from hanse.model.messages import Outcome, OwnershipTransferred, ReplicateJobs
 from tests.core.crossings.changed_members import CLUSTERS, learn, retires
 from tests.core.crossings.harness import THREE, Crossings
 from tests.core.wired import job, tasks
@@ -91,3 +91,36 @@ def test_nobody_says_that_a_job_is_unknown_while_a_copy_may_come() -> None:
     learn(league, "b4", retired=("b2",), version=1)
     league.run(10 * SECOND)
     assert league.over[then] is Outcome.CANCELLED
+
+
+def test_an_orphan_does_not_wait_for_the_word_of_its_own_standby() -> None:
+    """The copy that b3 has is of b1, which asks; b2 retired by force, and all that it said was lost."""
+    league = Crossings(THREE)
+    first = league.submit(job(tasks(1)), "b1")
+    unheard, copies = league.keep(OwnershipTransferred), league.keep(ReplicateJobs, source="b2")
+    league.dies("b1")
+    league.run(20 * SECOND)
+    assert league.owners(first) == ["b2"]
+    league.dies("b2")
+    unheard.is_lost()
+    copies.is_lost()
+    retires(league, "b2", *CLUSTERS, "b1", "b3")
+    league.run(20 * SECOND)
+    assert league.marks("b1")["broker.ended_orphan"] == 1
+    assert league.over == {first: Outcome.CANCELLED}
+
+
+def test_an_orphan_of_a_second_owner_does_not_wait_for_the_word_of_the_first() -> None:
+    """b1 has given the job to b2, which asks."""
+    league, first = taken_over()
+    unheard, copies = league.keep(OwnershipTransferred), league.keep(ReplicateJobs, source="b3")
+    league.dies("b2")
+    league.run(20 * SECOND)
+    assert league.owners(first) == ["b3"]
+    league.dies("b3")
+    unheard.is_lost()
+    copies.is_lost()
+    retires(league, "b3", *CLUSTERS, "b1", "b2")
+    league.run(20 * SECOND)
+    assert league.marks("b2")["broker.ended_orphan"] == 1
+    assert league.over == {first: Outcome.CANCELLED}

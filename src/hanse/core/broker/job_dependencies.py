@@ -123,19 +123,19 @@ class JobDependencies:
                 self.context.links.send(
                     self.context.effects, self.context.now, peer, JobEnded(message.round, job, state)
                 )
-            elif not self._is_elsewhere(job):
+            elif not self._is_elsewhere(job, peer):
                 self.context.links.send(
                     self.context.effects, self.context.now, peer, JobEnded(message.round, job, -1)
                 )
 
-    def _is_elsewhere(self, job: JobId) -> bool:
-        """True if another broker must answer for a job: it is kept here for a peer, or a peer has taken it
-        over. A retired one never answers; once no copy of the job can come from it any more, who has one
-        answers instead."""
+    def _is_elsewhere(self, job: JobId, asker: str) -> bool:
+        """True if another broker than the one who asks must answer for a job: it is kept here for a peer, or
+        a peer has taken it over. A retired one never answers; once no copy of the job can come from it any
+        more, who has one answers instead."""
         context, state = self.context, self.context.owned_shards.state
-        if self._standby.has_job(job):
+        if self._standby.find_owner(job) not in ("", asker):
             return True
-        if job not in state.transferred_jobs:
+        if job not in state.transferred_jobs or state.new_owners.get(job) == asker:
             return False
         if state.new_owners.get(job) not in context.config.retired:
             return True
