@@ -23,8 +23,8 @@ PLACERS: Final = Registry[type[Placer]](
 CLUSTER_RANKERS: Final = Registry[type[ClusterRanker]](
     "cluster ranker",
     "hanse.cluster_rankers",
-    ("rotate", "best-standing"),
-    ("name", "rank"),
+    ("rotate", "best-standing", "earliest-finish"),
+    ("name", "follows_estimates", "rank"),
 )
 NODE_RANKERS: Final = Registry[type[NodeRanker]](
     "node ranker",

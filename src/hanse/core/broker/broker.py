@@ -207,6 +207,8 @@ class Broker:
             grants.use_spare_offers()
         if now >= self._owned_shards.state.progress_at:
             self._replication.tick()
+        if now >= self._placement.finish.due:
+            self._placement.end_limits()
         if now >= context.end_acks.state.due:
             context.end_acks.tick(context.effects, now)
         if now >= context.links.due:
@@ -247,6 +249,8 @@ class Broker:
             due = self._owned_shards.state.progress_at
         if expected and expected[0].due < due:
             due = expected[0].due
+        if self._placement.finish.due < due:
+            due = self._placement.finish.due
         if context.end_acks.state.due < due:
             due = context.end_acks.state.due
         if self._lifecycle.large_cancellations.due < due:

@@ -23,6 +23,7 @@ from hanse.model.ids import MINUTE, ClusterId
 from hanse.model.messages import ClusterSnapshot, Delta, Shape, ShardId, TaskBatch
 from hanse.model.resources import Dimensions, Vector
 from hanse.policy.constraint_index import AttributeIndex
+from hanse.policy.node_classes import NodeClasses, node_classes_of
 from hanse.policy.node_columns import (
     Column,
     MaskWords,
@@ -45,6 +46,7 @@ WARY_TIME: Final = 60 * MINUTE
 
 _EMPTY_COLUMNS: Final = NodeColumns([], checked=False)
 _EMPTY_INDEX: Final = AttributeIndex([])
+_NO_CLASSES: Final = NodeClasses([])
 _NO_NODES: Final = empty_mask(0)
 """Values of a cluster of which nothing is known; they never change."""
 
@@ -114,6 +116,7 @@ class ClusterView:
         self.usable = _EMPTY_COLUMNS
         self.gains = CapacityGains()
         self.attribute_index = _EMPTY_INDEX
+        self.node_classes = _NO_CLASSES
         self.pending: dict[int, list[int]] = {}
         self.unsent_batches: list[TaskBatch] = []
         """Batches of this step: already pending, not yet in a claim."""
@@ -160,6 +163,7 @@ class ClusterView:
         self.dimensions = snapshot.dimensions
         self.usable = NodeColumns(snapshot.capacity, checked=False)
         self.attribute_index = attribute_index_of(snapshot.attributes)
+        self.node_classes = node_classes_of(snapshot.attributes)
         nodes = len(snapshot.capacity)
         self._unreserved = full_mask(nodes) & ~mask_of(snapshot.reserve, nodes)
         share = snapshot.partitions.index(self.broker) if self.broker in snapshot.partitions else 0

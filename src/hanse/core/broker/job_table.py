@@ -111,6 +111,14 @@ class JobRecord(
     """Task -> time of placement, and True if at an advised size; only where a sizer takes advice."""
     last_decision: list[str] = []
     """Per group: the last recorded decision, so that only changes are recorded."""
+    ready: dict[int, int] = {}
+    """Group -> time since which it waits, or waited; only where tasks are placed by estimates."""
+    limited_until: dict[int, int] = {}
+    """Group -> time at which it stops to wait for a better place."""
+    ran_on: dict[int, str] = {}
+    """Running task -> its node class; only where durations are learned."""
+    samples: dict[int, dict[str, tuple[int, float, float]]] = {}
+    """Group -> node class -> tasks that succeeded, sum of the logarithms of their seconds, sum of seconds."""
 
     def group_of(self, index: int) -> int:
         """Return the group of a task."""
@@ -264,8 +272,9 @@ def is_unqueued(record: JobRecord) -> bool:
     return False
 
 
-def shape_of(spec: JobSpec, group: int, gang: int) -> Shape:
-    """Return the shape of a group's tasks; ``gang`` of them must start together (0: each alone)."""
+def shape_of(spec: JobSpec, group: int, gang: int, kind: int = 0) -> Shape:
+    """Return the shape of a group's tasks; ``gang`` of them must start together (0: each alone). ``kind``:
+    number of the kind of work, where estimates tell kinds apart."""
     part = spec.groups[group]
     return Shape(
         ask=part.ask,
@@ -279,7 +288,14 @@ def shape_of(spec: JobSpec, group: int, gang: int) -> Shape:
         preemptible=spec.preemptible,
         clusters_allowed=spec.clusters_allowed,
         clusters_forbidden=spec.clusters_forbidden,
+        kind=kind,
     )
+
+
+def kind_of(record: JobRecord, group: int) -> str:
+    """Return the kind of a group: the name that its tasks share with tasks of other jobs."""
+    spec = record.spec
+    return f"{spec.tenant}/{spec.name}/{spec.groups[group].name}"
 
 
 def template_of(spec: JobSpec, group: int, shape: Shape, shard: ShardId) -> TaskTemplate:

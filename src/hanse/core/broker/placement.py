@@ -12,6 +12,8 @@ from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.demand_publisher import DemandPublisher
 from hanse.core.broker.elastic.sizing import ElasticSizing
+from hanse.core.broker.finish_estimates import FinishEstimates
+from hanse.core.broker.finish_placement import FinishPlacement
 from hanse.core.broker.job_table import CLAIMED, PLACED, JobRecord, mark_waiting, shape_of, template_of
 from hanse.core.broker.queue import QueueLine
 from hanse.core.broker.queue_keys import QueueKeys
@@ -19,7 +21,7 @@ from hanse.model.decision_record import DecisionKind
 from hanse.model.duration_stats import DurationStatsUpdate
 from hanse.model.events import AdviceReceived
 from hanse.model.ids import JobId
-from hanse.model.messages import QueueKey, Shape, TaskBatch, TaskTemplate
+from hanse.model.messages import NodePreference, QueueKey, Shape, TaskBatch, TaskTemplate
 from hanse.model.resources import Resources
 from hanse.policy.hashing import hash_numbers
 from hanse.policy.interface import ClusterFacts
@@ -53,8 +55,10 @@ class BrokerPlacement:
 
     def __init__(self, context: BrokerContext) -> None:
         self.context = context
-        self.demand_publisher = DemandPublisher(context)
-        self.sizing = ElasticSizing(context)
+        self.estimates = FinishEstimates(context)
+        self.finish = FinishPlacement(context, self.estimates, self._claim)
+        self.sizing = ElasticSizing(context, self.estimates)
+        self.demand_publisher = DemandPublisher(context, self.finish)
         self._templates: dict[tuple[JobId, int], TaskTemplate] = {}
         self.batches: dict[int, list[TaskBatch]] = {}
         """Claims of this step, by cluster."""
@@ -79,6 +83,8 @@ class BrokerPlacement:
             return
         if record.lines[group] < 0:
             record.lines[group] = self.sizing.join(record, group)
+        if self.estimates.is_on:
+            self.finish.note_ready(record, group)
         fresh = not waiting
         at = 0 if behind else len(waiting)
         waiting[at:at] = tasks
@@ -94,7 +100,9 @@ class BrokerPlacement:
         waiting = record.waiting[group]
         self.leave(record, group)
         if len(waiting) == record.unfinished[group]:
-            record.lines[group] = number = lines.join(shape_of(record.spec, group, len(waiting)))
+            record.lines[group] = number = lines.join(
+                shape_of(record.spec, group, len(waiting), self.estimates.shape_kind(record.spec, group))
+            )
             lines.add(lines.lines[number], 1)
             lines.push(self.context.jobs, record, group, self.keys.key(record))
             self.touched_lines[number] = None
@@ -204,6 +212,8 @@ class BrokerPlacement:
         what it has left, so that several brokers can borrow at once; after a recent refusal, only where there
         is plenty. A job with ``data`` stays close to it.
         """
+        if self.finish.is_placed_by_finish(line.shape):
+            return self._place_by_finish(line, record, group, views)
         found: dict[str, int] = {}
         unused: dict[str, int] = {}
         ranked = self.sizing.rank_by_advice(record, group, self._rank_views(record, views))
@@ -243,6 +253,32 @@ class BrokerPlacement:
             considered = [(name, got + unused.get(name, 0)) for name, got in found.items()]
             self.context.record_decision(record, group, DecisionKind.WAITING, left, reason, considered)
         return not left
+
+    def _place_by_finish(
+        self, line: QueueLine, record: JobRecord, group: int, views: list[ClusterView]
+    ) -> bool:
+        """Claim room where tasks of a group end soonest; return True if no task is left."""
+        found, reason = self.finish.place_group(line, record, group, views)
+        context, placed, left = self.context, sum(found.values()), len(record.waiting[group])
+        considered = list(found.items())
+        if placed:
+            self.touched_lines[line.number] = None
+            text = f"claimed room where it ends soonest: {self.finish.decision_reason(record, group, line.shape)}"
+            context.record_decision(record, group, DecisionKind.PLACED, placed, text, considered)
+        if left:
+            reason = reason or (NO_ROOM_SEEN if views else self._find_unseen_reason(line.shape, record.shard))
+            context.record_decision(record, group, DecisionKind.WAITING, left, reason, considered)
+        return not left
+
+    def end_limits(self) -> None:
+        """Try the groups again that have waited long enough for a better place, and tell the wardens."""
+        for record, group in self.finish.take_ended_limits():
+            number = record.lines[group]
+            self.touched_lines[number] = None
+            self.demand_publisher.best.pop(number, None)  # so that the demand counts as changed
+            for view in self.context.views:
+                view.state.exhausted.pop(number, None)
+            self.place_line(number)
 
     def _find_unseen_reason(self, shape: Shape, shard: str) -> str:
         """Return why no cluster was searched for room."""
@@ -324,19 +360,20 @@ class BrokerPlacement:
         return 0
 
     def _claim(
-        self, view: ClusterView, record: JobRecord, group: int, nodes: list[int], size: Resources
-    ) -> None:
+        self, view: ClusterView, record: JobRecord, group: int, nodes: list[int], size: Resources,
+        preference: NodePreference | None = None,
+    ) -> None:  # fmt: skip
         tasks = take_last(record.waiting[group], len(nodes))
         lines = self.context.queue
         lines.add(lines.lines[record.lines[group]], -1 if record.spec.gang else -len(tasks))
         most = len(tasks) if record.spec.gang else BATCH_TASKS_MAX
         for at in range(0, len(tasks), most):
             part = slice(at, at + most)
-            self.add_batch(view, record, group, tasks[part], tuple(nodes[part]), size, 0)
+            self.add_batch(view, record, group, tasks[part], tuple(nodes[part]), size, 0, preference)
 
     def add_batch(
         self, view: ClusterView, record: JobRecord, group: int, tasks: list[int], nodes: tuple[int, ...],
-        size: Resources, lease: int,
+        size: Resources, lease: int, preference: NodePreference | None = None,
     ) -> TaskBatch:  # fmt: skip
         """Add tasks to the claims of this step. ``lease``: the grant that they use; 0: none."""
         state = PLACED if lease else CLAIMED
@@ -351,7 +388,7 @@ class BrokerPlacement:
         if self.keys.follows_usage:
             self.keys.on_usage(record)
         template = self._template_of(record, group)
-        batch = TaskBatch(record.id, group, template, tuple(tasks), attempts, nodes, size, lease)
+        batch = TaskBatch(record.id, group, template, tuple(tasks), attempts, nodes, size, lease, preference)
         self.context.history.place_tasks(view.name, batch)
         self.batches.setdefault(view.index, []).append(batch)
         if not lease:

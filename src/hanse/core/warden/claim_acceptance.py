@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from hanse.core.warden.grants import Grants
 from hanse.core.warden.ledger import Ledger
 from hanse.core.warden.ledger_records import ORDERED, AttemptRecord, CompiledShape, Lease
+from hanse.core.warden.node_preferences import acceptable_nodes
 from hanse.core.warden.ownership import Ownership
 from hanse.core.warden.runner_sessions import RunnerSessions
 from hanse.model.ids import INDEX_BITS, TaskId, task_id
@@ -142,6 +143,8 @@ class ClaimAcceptance:
         if compiled.ask is None or size is None:
             return none
         mask = self._mask_now(batch.template.shape, compiled)
+        if batch.preference is not None:
+            mask = acceptable_nodes(batch.preference, ledger.node_classes, mask)
         start = self.grants.random.position(ledger.nodes)
         ranker, held = self.grants.node_ranker, ledger.attempts
         here = [index for index, task in zip(batch.tasks, tasks, strict=True) if task in held]

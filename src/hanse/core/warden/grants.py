@@ -17,6 +17,7 @@ from hanse.core.config import WardenConfig
 from hanse.core.warden.demand_table import DemandEntry, DemandTable
 from hanse.core.warden.ledger import Ledger
 from hanse.core.warden.ledger_records import RUNNING, AttemptRecord, CompiledShape
+from hanse.core.warden.node_preferences import acceptable_classes, choose_by_class, is_acceptable
 from hanse.core.warden.step_random import StepRandom
 from hanse.core.warden.unacked_ends import UnackedEnds
 from hanse.model.messages import Offer, QueueKey
@@ -117,7 +118,7 @@ class Grants:
         mask = compiled.open_mask if self.hold is not None and self._is_held_for(entry) else compiled.mask
         if compiled.dynamic:
             mask = self.ledger.affinity.find_search(entry.shape, compiled, mask).mask
-        return has_bit(mask, node)
+        return has_bit(mask, node) and is_acceptable(entry.preference, self.ledger.node_classes, node)
 
     def _is_held_for(self, entry: DemandEntry) -> bool:
         hold = self.hold
@@ -186,6 +187,11 @@ class Grants:
         among = compiled.open_mask if self.hold is not None and self._is_held_for(entry) else compiled.mask
         search = ledger.affinity.find_search(entry.shape, compiled, among) if compiled.dynamic else None
         mask = among if search is None else search.mask
+        preferred = acceptable_classes(entry.preference, ledger.node_classes)
+        if preferred is not None and not entry.shape.gang:
+            masks = [ledger.node_classes.masks[number] for number in preferred]
+            ask, each_max = compiled.ask or (), compiled.max_per_node
+            return choose_by_class(self.node_ranker, ledger.room, ask, mask, masks, start, count, each_max)
         nodes = self.node_ranker.choose(
             ledger.room, compiled.ask or (), mask, start, count, compiled.max_per_node
         )

@@ -14,6 +14,7 @@ from hanse.core.warden.ledger_records import AttemptRecord, CompiledShape, Lease
 from hanse.model.ids import ClusterId, TaskId
 from hanse.model.messages import Delta, Shape
 from hanse.model.resources import Resources, Vector, dimensions_of
+from hanse.policy.node_classes import node_classes_of
 from hanse.policy.node_columns import (
     NodeColumns,
     clear_bit,
@@ -42,7 +43,9 @@ class Ledger:
         self.capacity = [node.capacity.vector(self.dimensions) or () for node in nodes]
         self.room = NodeColumns(self.capacity)
         self.gains = CapacityGains()
-        self.attribute_index = attribute_index_of(tuple([node.attributes for node in nodes]))
+        attributes = tuple([node.attributes for node in nodes])
+        self.attribute_index = attribute_index_of(attributes)
+        self.node_classes = node_classes_of(attributes)
         self.reserve = mask_of(range(max(0, self.nodes - reserve), self.nodes), self.nodes)
         self.unreserved = full_mask(self.nodes) & ~self.reserve
         self.attempts: dict[TaskId, AttemptRecord] = {}

@@ -19,7 +19,7 @@ from hanse.model.messages.attempts import (
 )
 from hanse.model.messages.claims import Claim, ClaimReply, RefusalReason, RefusedTask, TaskBatch
 from hanse.model.messages.cluster_state import ClusterDelta, ClusterSnapshot, Delta, RequestSnapshot
-from hanse.model.messages.demand import Demand, DemandLine, Offer, QueueKey
+from hanse.model.messages.demand import Demand, DemandLine, NodePreference, Offer, QueueKey
 from hanse.model.messages.duplicate_check import DuplicateQuery, DuplicateReply
 from hanse.model.messages.failover import (
     AbortTakeover,
@@ -76,6 +76,7 @@ __all__ = [
     "JobEnded",
     "MemberStatus",
     "Message",
+    "NodePreference",
     "Offer",
     "OpenSession",
     "Outcome",

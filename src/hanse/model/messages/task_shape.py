@@ -22,6 +22,8 @@ class Shape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=T
     preemptible: bool = False
     clusters_allowed: tuple[str, ...] = ()
     clusters_forbidden: tuple[str, ...] = ()
+    kind: int = 0
+    """Number of the kind of work and of the places of its data, where estimates tell kinds apart; 0: none."""
 
     @property
     def max_per_node(self) -> int:

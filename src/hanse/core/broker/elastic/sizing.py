@@ -17,7 +17,8 @@ from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.elastic.advice_client import AdviceClient, AdviceState
 from hanse.core.broker.elastic.advice_request import GROUPS_SHOWN_MAX, Group, build_advice_request
 from hanse.core.broker.elastic.duration_stats import DurationStatsState, DurationStatsStore
-from hanse.core.broker.job_table import JobRecord, shape_of
+from hanse.core.broker.finish_estimates import FinishEstimates
+from hanse.core.broker.job_table import JobRecord, kind_of, shape_of
 from hanse.model.advice import Advice
 from hanse.model.decision_record import DecisionKind
 from hanse.model.duration_stats import DurationStatsUpdate
@@ -43,8 +44,9 @@ class SizingState(msgspec.Struct, rename={"duration_stats": "experience"}):
 class ElasticSizing:
     """Sizes of one broker's elastic groups."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, estimates: FinishEstimates) -> None:
         self.context = context
+        self._estimates = estimates
         self.duration_stats = DurationStatsStore(context.gossip.peers)
         self.advice = AdviceClient(context)
         self.waiting: dict[str, dict[Group, None]] = {}
@@ -69,7 +71,7 @@ class ElasticSizing:
 
     def shape(self, record: JobRecord, group: int) -> tuple[Shape, str]:
         """Return the shape in which a group's tasks wait, and the reason of its size, if one was chosen."""
-        shape = shape_of(record.spec, group, 0)
+        shape = shape_of(record.spec, group, 0, self._estimates.shape_kind(record.spec, group))
         part = record.spec.groups[group]
         if part.ask_max is None:
             return shape, ""
@@ -308,12 +310,6 @@ class ElasticSizing:
         """Assert invariants."""
         self.duration_stats.check()
         self.advice.check()
-
-
-def kind_of(record: JobRecord, group: int) -> str:
-    """Return the kind of a group: the name that its tasks share with tasks of other jobs."""
-    spec = record.spec
-    return f"{spec.tenant}/{spec.name}/{spec.groups[group].name}"
 
 
 def _size(facts: ElasticFacts, advice: Advice) -> Resources | None:

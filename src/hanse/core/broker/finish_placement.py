@@ -1,0 +1,218 @@
+"""Placement by estimated finish: the node classes of all clusters in the order in which a task would end.
+
+A *place* is one node class of one cluster. The fast path claims the best places first. While a place that is
+much better than those with room may come free, tasks wait for it: for a bounded time no place is acceptable
+that costs more than ``policy.finish_time.waiting`` allows. Wardens get the same limit with the demand, so
+that they do not grant what the broker would not claim. The limit ends at the broker, which then claims what
+there is and tells the wardens.
+"""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+import msgspec
+
+from hanse.core.broker.cluster_view import ClusterView
+from hanse.core.broker.context import BrokerContext
+from hanse.core.broker.finish_estimates import FinishEstimates
+from hanse.core.broker.job_table import JobRecord
+from hanse.core.broker.queue import QueueLine
+from hanse.core.messaging.link import NEVER
+from hanse.model.decision_record import DecisionKind
+from hanse.model.ids import MILLISECOND, JobId
+from hanse.model.messages import NodePreference, Shape
+from hanse.model.resources import Resources
+from hanse.policy.finish_time.waiting import acceptable_cost, patience
+from hanse.policy.hashing import hash_numbers
+from hanse.policy.interface import ClusterFacts
+from hanse.policy.node_columns import is_empty
+
+STANDING_LEAST = 200
+"""Clusters with a lower standing are tried last."""
+WAITS_FOR_BETTER = "it waits a little for a better place"
+
+ClaimRoom = Callable[[ClusterView, JobRecord, int, list[int], Resources, NodePreference | None], None]
+"""Function that claims nodes of a cluster for waiting tasks of a group, as ``BrokerPlacement`` does."""
+
+
+class Place(msgspec.Struct, gc=False):
+    """One node class of one cluster."""
+
+    cost: int
+    """Estimated milliseconds from the start of a task there to its end."""
+    view: ClusterView
+    node_class: int
+
+
+class FinishPlacement:
+    """Placement of one broker's single tasks by estimated finish."""
+
+    def __init__(self, context: BrokerContext, estimates: FinishEstimates, claim: ClaimRoom) -> None:
+        self.context = context
+        self.estimates = estimates
+        self._claim = claim
+        self._limits: list[tuple[int, JobId, int]] = []
+        """Ends of limits: time, job, group. Some are obsolete."""
+
+    @property
+    def due(self) -> int:
+        """Time at which the next limit ends."""
+        return self._limits[0][0] if self._limits else NEVER
+
+    def is_placed_by_finish(self, shape: Shape) -> bool:
+        """True if the tasks of a shape are placed here: single ones of a fixed size, without affinities."""
+        return bool(shape.kind) and not (shape.gang or shape.ask_max or shape.affinity)
+
+    def note_ready(self, record: JobRecord, group: int) -> None:
+        """Note the time from which a group waits; later returns to the queue do not change it."""
+        record.ready.setdefault(group, self.context.now)
+
+    # --- the fast path -------------------------------------------------------------------------------------
+
+    def place_group(
+        self, line: QueueLine, record: JobRecord, group: int, views: list[ClusterView]
+    ) -> tuple[dict[str, int], str]:
+        """Claim room for as many waiting tasks of a group as possible. Return the tasks that got room, by
+        cluster, and why the others wait."""
+        found: dict[str, int] = {}
+        places = self._rank(record, self._places(record, group, line.shape))
+        limit = self._limit_of(record, group, line.shape)
+        open_here = {view.index for view in views}
+        is_limited = False
+        for place in places:
+            if not record.waiting[group]:
+                break
+            if limit and place.cost > limit:
+                is_limited = True
+                break
+            if place.view.index in open_here:
+                got = self._place_in(place, line, record, group, limit)
+                found[place.view.name] = found.get(place.view.name, 0) + got
+        if record.waiting[group]:
+            for view in views:
+                view.state.exhausted[line.number] = True
+        if is_limited and record.waiting[group]:
+            self._watch(record, group, line.shape)
+            return found, WAITS_FOR_BETTER
+        return found, ""
+
+    def _place_in(
+        self, place: Place, line: QueueLine, record: JobRecord, group: int, limit: int
+    ) -> int:
+        """Claim room of one place: of our own share first; return the number of tasks placed."""
+        view = place.view
+        compiled = view.compile_shape(line.shape)
+        if compiled.ask is None or view.is_futile(line.shape):
+            return 0
+        usable, members = view.usable, view.node_classes.masks[place.node_class]
+        start = hash_numbers(self.context.seed, self.context.steps, view.index) % max(1, usable.nodes)
+        attributes = view.attribute_index.attribute_counts
+        count, nodes = len(record.waiting[group]), list[int]()
+        for mask in (compiled.own_mask & members, compiled.mask & members):
+            if len(nodes) < count and not is_empty(mask):
+                nodes += self.context.placer.place(
+                    usable, compiled.ask, mask, start, count - len(nodes), 0, attributes
+                )
+        if nodes:
+            preference = self._preference(view, record, group, limit)
+            self._claim(view, record, group, nodes, line.shape.ask, preference)
+        return len(nodes)
+
+    def _usable_views(self, shape: Shape) -> list[ClusterView]:
+        """Return the clusters that could ever run a task, whether they have room or not."""
+        return [
+            view
+            for view in self.context.views
+            if view.is_open
+            and view.state.snapshot is not None
+            and not view.state.given_up
+            and view.can_ever_hold(shape)
+        ]
+
+    def _places(self, record: JobRecord, group: int, shape: Shape) -> list[Place]:
+        """Return the places where a task could ever run, by cluster and class."""
+        return [
+            Place(cost, view, number)
+            for view in self._usable_views(shape)
+            for number, cost in enumerate(self.estimates.costs(view, record, group))
+            if not is_empty(view.compile_shape(shape).mask & view.node_classes.masks[number])
+        ]
+
+    def _rank(self, record: JobRecord, places: list[Place]) -> list[Place]:
+        """Return the places, the best first."""
+        context = self.context
+        if len(places) < 2:
+            return places
+        facts = [
+            ClusterFacts(
+                place.view.name, place.view.state.standing, -1, place.cost,
+                place.view.node_classes.names[place.node_class],
+            )
+            for place in places
+        ]  # fmt: skip
+        start = hash_numbers(context.seed, context.steps, record.id) % len(places)
+        order = context.rank.rank(facts, start)
+        order.sort(key=lambda at: places[at].view.state.standing < STANDING_LEAST)
+        return [places[at] for at in order]
+
+    # --- wait or go ----------------------------------------------------------------------------------------
+
+    def _limit_of(self, record: JobRecord, group: int, shape: Shape) -> int:
+        """Return the cost above which no place is acceptable now; 0: every place is."""
+        ideal = self._ideal(record, group, shape)
+        waited = self.context.now - record.ready.get(group, self.context.now)
+        return acceptable_cost(ideal) if waited < patience(ideal) * MILLISECOND else 0
+
+    def _ideal(self, record: JobRecord, group: int, shape: Shape) -> int:
+        """Return the cost of the best place, with or without room; 0: no place is known."""
+        return min([place.cost for place in self._places(record, group, shape)], default=0)
+
+    def _watch(self, record: JobRecord, group: int, shape: Shape) -> None:
+        """Remember when the limit of a group ends."""
+        until = record.ready[group] + patience(self._ideal(record, group, shape)) * MILLISECOND
+        if record.limited_until.get(group) != until:
+            record.limited_until[group] = until
+            heappush(self._limits, (until, record.id, group))
+
+    def take_ended_limits(self) -> list[tuple[JobRecord, int]]:
+        """Return the waiting groups whose limit has ended."""
+        found = []
+        while self._limits and self._limits[0][0] <= self.context.now:
+            until, job, group = heappop(self._limits)
+            record = self.context.jobs.get(job)
+            if record is not None and record.limited_until.get(group) == until and record.waiting[group]:
+                found.append((record, group))
+        return found
+
+    def line_preference(self, view: ClusterView, number: int, shape: Shape) -> NodePreference | None:
+        """Return what a warden should know with a line's demand: the costs and the limit of its best group.
+        """
+        head = self.context.queue.head(number, self.context.jobs)
+        if head is None or not self.is_placed_by_finish(shape):
+            return None
+        _, record, group = head
+        return self._preference(view, record, group, self._limit_of(record, group, shape))
+
+    def _preference(self, view: ClusterView, record: JobRecord, group: int, limit: int) -> NodePreference:
+        return NodePreference(self.estimates.costs(view, record, group), limit)
+
+    def restore(self) -> None:
+        """Find the limits of the restored jobs again."""
+        self._limits = sorted(
+            (until, record.id, group)
+            for record in self.context.jobs.values()
+            for group, until in record.limited_until.items()
+            if record.waiting[group]
+        )
+
+    def decision_reason(self, record: JobRecord, group: int, shape: Shape) -> str:
+        """Return the best places and their estimates, for people."""
+        places = self._rank(record, self._places(record, group, shape))[:3]
+        return "; ".join(
+            [
+                f"{place.view.name}"
+                + (f" on {name}" if (name := place.view.node_classes.names[place.node_class]) else "")
+                + f": {place.cost / 1000:.1f} s"
+                for place in places
+            ]
+        )
