@@ -13,7 +13,7 @@ import ctypes
 from array import array
 from collections.abc import Callable, Sequence
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,15 @@ def _c_function(library: ctypes.PyDLL | None, name: str, arguments: int) -> Call
     function = library[name]
     function.argtypes = [ctypes.c_void_p] * arguments
     function.restype = ctypes.c_int64
+    return function
+
+
+def open_function(name: str, arguments: int, is_float: bool = False) -> Callable[..., Any]:
+    """Return another function of the library, which takes addresses (or bytes) and returns an int64, or a
+    double."""
+    function: Any = _c_function(_LIBRARY, name, arguments)
+    if is_float and _LIBRARY is not None:
+        function.restype = ctypes.c_double
     return function
 
 
