@@ -12,6 +12,12 @@ DRIFT_PERCENT: Final = 3
 """Bound of the error of a clock's rate; every wait for another machine's lease adds it."""
 
 
+LOCAL_RATE: Final = 400_000_000
+"""Bytes a second that a task reads from its own cluster, if nothing is declared."""
+REMOTE_RATE: Final = 125_000_000
+"""Bytes a second that a task reads from another cluster, if nothing is declared."""
+
+
 class Timings(msgspec.Struct, frozen=True):
     """Times of the protocol, in microseconds. All members of a league must have the same."""
 
@@ -96,6 +102,16 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     slice_tasks: int = 2_048
     """Tasks of a cancelled job that one event ends; a job with more is ended by several events. About 3 ms of
     a broker's time, and as much for its read model and for its standby."""
+
+    data_rates: tuple[tuple[int, ...], ...] = ()
+    """Bytes a second that one task reads from a cluster (row) in another (column), in the order of
+    ``clusters``; empty: not declared."""
+
+    def rate_between(self, source: str, target: str) -> int:
+        """Return the bytes a second that a task in the target cluster reads from the source."""
+        if self.data_rates and source in self.clusters:
+            return self.data_rates[self.clusters.index(source)][self.clusters.index(target)]
+        return LOCAL_RATE if source == target else REMOTE_RATE
 
     @property
     def active_clusters(self) -> tuple[str, ...]:

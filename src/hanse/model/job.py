@@ -96,6 +96,8 @@ class TaskGroup(msgspec.Struct, frozen=True):
     """User's estimate of one task's run time at ``ask``, in microseconds."""
     payload: bytes = b""
     """Program to run, encoded when the job was submitted; opaque to brokers and wardens."""
+    input_bytes: int = 0
+    """Bytes that each task reads from the clusters in ``JobSpec.data`` before it starts to work."""
 
 
 class JobSpec(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ NodeAttributes = tuple[tuple[tuple[str, Value], ...], ...]
 class NodeClasses:
     """Classes of a cluster's nodes. They never change: other nodes need another object."""
 
-    __slots__ = ("masks", "names", "of_node", "_unions")
+    __slots__ = ("_unions", "masks", "names", "of_node")
 
     def __init__(self, attributes: Sequence[Sequence[tuple[str, Value]]]) -> None:
         named = [_class_name(node) for node in attributes]
@@ -65,7 +65,9 @@ class NodeClasses:
 
 def node_classes_of(attributes: NodeAttributes) -> NodeClasses:
     """Return the classes of a cluster; equal clusters share one object."""
-    return _node_classes(msgspec.msgpack.encode(attributes))  # encoded, because True and 1 are equal to Python
+    return _node_classes(
+        msgspec.msgpack.encode(attributes)
+    )  # encoded, because True and 1 are equal to Python
 
 
 @lru_cache(maxsize=CLUSTERS_CACHED)

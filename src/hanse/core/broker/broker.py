@@ -37,15 +37,8 @@ from hanse.model.events import (
     MessageReceived,
     Tick,
 )
-from hanse.model.ids import JobId, job_text
-from hanse.model.messages import (
-    Gossip,
-    JobEnded,
-    OwnershipReply,
-    OwnershipTransferred,
-    RequestSnapshot,
-    ShardId,
-)
+from hanse.model.ids import JobId, ShardId, job_text
+from hanse.model.messages import Gossip, JobEnded, OwnershipReply, OwnershipTransferred, RequestSnapshot
 from hanse.model.resources import Vector
 from hanse.policy.interface import ClusterRanker, Placer, QueueOrder, Sizer
 
@@ -376,6 +369,7 @@ class Broker:
             takeover_count=self._standby.takeover_count,
             end_acks=context.end_acks.state,
             sizing=placement.sizing.dump(),
+            estimates=placement.estimates.dump(),
             links=context.links.links,
             slice_at=lifecycle.large_cancellations.due,
         )
@@ -393,7 +387,7 @@ class Broker:
         context.queue.restore(saved.lines, saved.free_lines, context.jobs)
         for view, view_state in zip(context.views, saved.views, strict=False):  # clusters may have joined
             view.restore(view_state)
-        placement.restore()
+        placement.restore(saved.estimates)
         self._grants.offers, self._grants.spare_offers = saved.offers, saved.spare_offers
         self._withdrawal.expected_starts = saved.expected_starts
         placement.sizing.restore(saved.sizing, context.jobs)

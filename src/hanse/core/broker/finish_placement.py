@@ -9,6 +9,7 @@ there is and tells the wardens.
 
 from collections.abc import Callable
 from heapq import heappop, heappush
+from typing import Final
 
 import msgspec
 
@@ -16,20 +17,21 @@ from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.finish_estimates import FinishEstimates
 from hanse.core.broker.job_table import JobRecord
+from hanse.core.broker.placement_reasons import ASKED_FOR, NO_ROOM_SEEN, NONE_OPEN, STANDING_LEAST
 from hanse.core.broker.queue import QueueLine
 from hanse.core.messaging.link import NEVER
 from hanse.model.decision_record import DecisionKind
 from hanse.model.ids import MILLISECOND, JobId
 from hanse.model.messages import NodePreference, Shape
 from hanse.model.resources import Resources
-from hanse.policy.finish_time.waiting import acceptable_cost, patience
+from hanse.policy.finish_time.waiting import WAIT_RATIO, WAIT_SHARE
 from hanse.policy.hashing import hash_numbers
 from hanse.policy.interface import ClusterFacts
 from hanse.policy.node_columns import is_empty
 
-STANDING_LEAST = 200
-"""Clusters with a lower standing are tried last."""
-WAITS_FOR_BETTER = "it waits a little for a better place"
+PLACES_SHOWN: Final = 3
+"""Places named in a decision: the best and its rivals."""
+WAITS_FOR_BETTER: Final = "it waits a little for a better place"
 
 ClaimRoom = Callable[[ClusterView, JobRecord, int, list[int], Resources, NodePreference | None], None]
 """Function that claims nodes of a cluster for waiting tasks of a group, as ``BrokerPlacement`` does."""
@@ -47,10 +49,14 @@ class Place(msgspec.Struct, gc=False):
 class FinishPlacement:
     """Placement of one broker's single tasks by estimated finish."""
 
-    def __init__(self, context: BrokerContext, estimates: FinishEstimates, claim: ClaimRoom) -> None:
+    def __init__(
+        self, context: BrokerContext, estimates: FinishEstimates, claim: ClaimRoom,
+        touched_lines: dict[int, None],
+    ) -> None:  # fmt: skip
         self.context = context
         self.estimates = estimates
         self._claim = claim
+        self._touched_lines = touched_lines
         self._limits: list[tuple[int, JobId, int]] = []
         """Ends of limits: time, job, group. Some are obsolete."""
 
@@ -69,36 +75,43 @@ class FinishPlacement:
 
     # --- the fast path -------------------------------------------------------------------------------------
 
-    def place_group(
-        self, line: QueueLine, record: JobRecord, group: int, views: list[ClusterView]
-    ) -> tuple[dict[str, int], str]:
-        """Claim room for as many waiting tasks of a group as possible. Return the tasks that got room, by
-        cluster, and why the others wait."""
+    def place_group(self, line: QueueLine, record: JobRecord, group: int, views: list[ClusterView]) -> bool:
+        """Claim room for as many waiting tasks of a group as possible; return True if that was all of them.
+        ``views``: clusters that take claims and may have room."""
         found: dict[str, int] = {}
-        places = self._rank(record, self._places(record, group, line.shape))
-        limit = self._limit_of(record, group, line.shape)
+        waiting, shape = record.waiting[group], line.shape
+        limit = self._limit_of(record, group, shape)
         open_here = {view.index for view in views}
-        is_limited = False
-        for place in places:
-            if not record.waiting[group]:
-                break
-            if limit and place.cost > limit:
-                is_limited = True
+        reason = NO_ROOM_SEEN if views else ASKED_FOR if self._usable_views(shape) else NONE_OPEN
+        for place in self._rank(record, self._places(record, group, shape)):
+            if waiting and limit and place.cost > limit:
+                reason = WAITS_FOR_BETTER
+                self._watch(record, group, shape)
+            if not waiting or reason == WAITS_FOR_BETTER:
                 break
             if place.view.index in open_here:
                 got = self._place_in(place, line, record, group, limit)
                 found[place.view.name] = found.get(place.view.name, 0) + got
-        if record.waiting[group]:
+        self._record(line, record, group, found, reason)
+        if waiting:
             for view in views:
                 view.state.exhausted[line.number] = True
-        if is_limited and record.waiting[group]:
-            self._watch(record, group, line.shape)
-            return found, WAITS_FOR_BETTER
-        return found, ""
+        return not waiting
 
-    def _place_in(
-        self, place: Place, line: QueueLine, record: JobRecord, group: int, limit: int
-    ) -> int:
+    def _record(
+        self, line: QueueLine, record: JobRecord, group: int, found: dict[str, int], reason: str
+    ) -> None:
+        """Record what was claimed, and why the rest waits."""
+        considered, placed, left = list(found.items()), sum(found.values()), len(record.waiting[group])
+        if placed:
+            self._touched_lines[line.number] = None
+            if self.context.config.decisions:
+                text = f"claimed where it ends soonest: {self._describe_places(record, group, line.shape)}"
+                self.context.record_decision(record, group, DecisionKind.PLACED, placed, text, considered)
+        if left:
+            self.context.record_decision(record, group, DecisionKind.WAITING, left, reason, considered)
+
+    def _place_in(self, place: Place, line: QueueLine, record: JobRecord, group: int, limit: int) -> int:
         """Claim room of one place: of our own share first; return the number of tasks placed."""
         view = place.view
         compiled = view.compile_shape(line.shape)
@@ -114,7 +127,8 @@ class FinishPlacement:
                     usable, compiled.ask, mask, start, count - len(nodes), 0, attributes
                 )
         if nodes:
-            preference = self._preference(view, record, group, limit)
+            costs = self.estimates.costs(view, record, group, line.shape.kind)
+            preference = NodePreference(costs, limit)
             self._claim(view, record, group, nodes, line.shape.ask, preference)
         return len(nodes)
 
@@ -134,7 +148,7 @@ class FinishPlacement:
         return [
             Place(cost, view, number)
             for view in self._usable_views(shape)
-            for number, cost in enumerate(self.estimates.costs(view, record, group))
+            for number, cost in enumerate(self.estimates.costs(view, record, group, shape.kind))
             if not is_empty(view.compile_shape(shape).mask & view.node_classes.masks[number])
         ]
 
@@ -161,7 +175,7 @@ class FinishPlacement:
         """Return the cost above which no place is acceptable now; 0: every place is."""
         ideal = self._ideal(record, group, shape)
         waited = self.context.now - record.ready.get(group, self.context.now)
-        return acceptable_cost(ideal) if waited < patience(ideal) * MILLISECOND else 0
+        return int(ideal * WAIT_RATIO) if waited < ideal * WAIT_SHARE * MILLISECOND else 0
 
     def _ideal(self, record: JobRecord, group: int, shape: Shape) -> int:
         """Return the cost of the best place, with or without room; 0: no place is known."""
@@ -169,7 +183,8 @@ class FinishPlacement:
 
     def _watch(self, record: JobRecord, group: int, shape: Shape) -> None:
         """Remember when the limit of a group ends."""
-        until = record.ready[group] + patience(self._ideal(record, group, shape)) * MILLISECOND
+        ideal = self._ideal(record, group, shape)
+        until = record.ready[group] + int(ideal * WAIT_SHARE) * MILLISECOND + 1
         if record.limited_until.get(group) != until:
             record.limited_until[group] = until
             heappush(self._limits, (until, record.id, group))
@@ -185,16 +200,13 @@ class FinishPlacement:
         return found
 
     def line_preference(self, view: ClusterView, number: int, shape: Shape) -> NodePreference | None:
-        """Return what a warden should know with a line's demand: the costs and the limit of its best group.
-        """
+        """Return what a warden should know with a line's demand: costs and limit of its best group."""
         head = self.context.queue.head(number, self.context.jobs)
         if head is None or not self.is_placed_by_finish(shape):
             return None
         _, record, group = head
-        return self._preference(view, record, group, self._limit_of(record, group, shape))
-
-    def _preference(self, view: ClusterView, record: JobRecord, group: int, limit: int) -> NodePreference:
-        return NodePreference(self.estimates.costs(view, record, group), limit)
+        costs = self.estimates.costs(view, record, group, shape.kind)
+        return NodePreference(costs, self._limit_of(record, group, shape))
 
     def restore(self) -> None:
         """Find the limits of the restored jobs again."""
@@ -205,14 +217,10 @@ class FinishPlacement:
             if record.waiting[group]
         )
 
-    def decision_reason(self, record: JobRecord, group: int, shape: Shape) -> str:
+    def _describe_places(self, record: JobRecord, group: int, shape: Shape) -> str:
         """Return the best places and their estimates, for people."""
-        places = self._rank(record, self._places(record, group, shape))[:3]
-        return "; ".join(
-            [
-                f"{place.view.name}"
-                + (f" on {name}" if (name := place.view.node_classes.names[place.node_class]) else "")
-                + f": {place.cost / 1000:.1f} s"
-                for place in places
-            ]
-        )
+        texts = []
+        for place in self._rank(record, self._places(record, group, shape))[:PLACES_SHOWN]:
+            name = place.view.node_classes.names[place.node_class]
+            texts.append(f"{place.view.name}{f' on {name}' if name else ''} {place.cost / 1000:.3g} s")
+        return ", ".join(texts)

@@ -115,10 +115,10 @@ class JobRecord(
     """Group -> time since which it waits, or waited; only where tasks are placed by estimates."""
     limited_until: dict[int, int] = {}
     """Group -> time at which it stops to wait for a better place."""
-    ran_on: dict[int, str] = {}
-    """Running task -> its node class; only where durations are learned."""
-    samples: dict[int, dict[str, tuple[int, float, float]]] = {}
-    """Group -> node class -> tasks that succeeded, sum of the logarithms of their seconds, sum of seconds."""
+    ran_on: dict[int, int] = {}
+    """Running task -> column of its node class in the table of durations; only where they are learned."""
+    samples: dict[int, list[tuple[int, float]]] = {}
+    """Group -> column and seconds of tasks that succeeded."""
 
     def group_of(self, index: int) -> int:
         """Return the group of a task."""
@@ -292,9 +292,8 @@ def shape_of(spec: JobSpec, group: int, gang: int, kind: int = 0) -> Shape:
     )
 
 
-def kind_of(record: JobRecord, group: int) -> str:
+def kind_of(spec: JobSpec, group: int) -> str:
     """Return the kind of a group: the name that its tasks share with tasks of other jobs."""
-    spec = record.spec
     return f"{spec.tenant}/{spec.name}/{spec.groups[group].name}"
 
 
@@ -302,3 +301,11 @@ def template_of(spec: JobSpec, group: int, shape: Shape, shard: ShardId) -> Task
     """Return what a warden must know of a group."""
     part = spec.groups[group]
     return TaskTemplate(shape, shard, part.payload, spec.grace, spec.unreachable, part.duration)
+
+
+def take_last(waiting: list[int], count: int) -> list[int]:
+    """Remove and return ``count`` tasks from the end of a queue, the last one first."""
+    tasks = waiting[-count:]
+    del waiting[-count:]
+    tasks.reverse()
+    return tasks

@@ -12,11 +12,29 @@ from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.demand_publisher import DemandPublisher
 from hanse.core.broker.elastic.sizing import ElasticSizing
-from hanse.core.broker.finish_estimates import FinishEstimates
+from hanse.core.broker.finish_estimates import EstimatesState, FinishEstimates
 from hanse.core.broker.finish_placement import FinishPlacement
-from hanse.core.broker.job_table import CLAIMED, PLACED, JobRecord, mark_waiting, shape_of, template_of
+from hanse.core.broker.job_table import (
+    CLAIMED,
+    PLACED,
+    JobRecord,
+    mark_waiting,
+    shape_of,
+    take_last,
+    template_of,
+)
+from hanse.core.broker.placement_reasons import (
+    ASKED_FOR,
+    DECISION_NO_ROOM,
+    DECISIONS_WITHOUT_SEARCH,
+    LITTLE_TO_BORROW,
+    NO_ROOM_SEEN,
+    NONE_OPEN,
+    WARDENS_JUDGE,
+)
 from hanse.core.broker.queue import QueueLine
 from hanse.core.broker.queue_keys import QueueKeys
+from hanse.core.broker.view_ranking import rank_views
 from hanse.model.decision_record import DecisionKind
 from hanse.model.duration_stats import DurationStatsUpdate
 from hanse.model.events import AdviceReceived
@@ -24,28 +42,13 @@ from hanse.model.ids import JobId
 from hanse.model.messages import NodePreference, QueueKey, Shape, TaskBatch, TaskTemplate
 from hanse.model.resources import Resources
 from hanse.policy.hashing import hash_numbers
-from hanse.policy.interface import ClusterFacts
 
 BATCH_TASKS_MAX: Final = 100
 """Tasks in one batch."""
-STANDING_LEAST: Final = 200
-"""Clusters with a lower standing are tried last."""
 BORROW_FACTOR: Final = 4
 """Multiple of the needed room that a broker must see, after a recent refusal, to claim from others' shares.
 Several brokers may compete for scarce room, so it registers demand instead. Otherwise the needed room is
 enough."""
-NO_ROOM_SEEN: Final = "no room in any cluster's view"
-LITTLE_TO_BORROW: Final = "too little room in the others' shares to take it unasked"
-ASKED_FOR: Final = "no new room since it was refused or last looked for; the wardens are asked"
-WARDENS_JUDGE: Final = "only the wardens can judge what it may run beside; they are asked"
-NONE_OPEN: Final = "no cluster that it may use takes claims at the moment"
-DECISION_NO_ROOM: Final = f"{DecisionKind.WAITING}:{NO_ROOM_SEEN}"
-"""Last decision of a group for which no view showed room."""
-DECISIONS_WITHOUT_SEARCH: Final = tuple(
-    [f"{DecisionKind.WAITING}:{why}" for why in (LITTLE_TO_BORROW, ASKED_FOR, WARDENS_JUDGE, NONE_OPEN)]
-)
-"""Last decisions that stay true as long as no cluster can be searched."""
-
 Head = tuple[QueueKey, JobRecord, int]
 """Best waiting group of a line: its key, its job, its position in the job."""
 
@@ -55,8 +58,9 @@ class BrokerPlacement:
 
     def __init__(self, context: BrokerContext) -> None:
         self.context = context
+        self.touched_lines: dict[int, None] = {}
         self.estimates = FinishEstimates(context)
-        self.finish = FinishPlacement(context, self.estimates, self._claim)
+        self.finish = FinishPlacement(context, self.estimates, self._claim, self.touched_lines)
         self.sizing = ElasticSizing(context, self.estimates)
         self.demand_publisher = DemandPublisher(context, self.finish)
         self._templates: dict[tuple[JobId, int], TaskTemplate] = {}
@@ -64,7 +68,6 @@ class BrokerPlacement:
         """Claims of this step, by cluster."""
         self.releases: dict[int, list[int]] = {}
         """Grants of each cluster that this step gives back."""
-        self.touched_lines: dict[int, None] = {}
         self.keys = QueueKeys(context, self.touched_lines)
 
     # --- the queue -----------------------------------------------------------------------------------------
@@ -111,6 +114,8 @@ class BrokerPlacement:
         """Take a group off its line: it is done, or its gang has broken. Its count must be corrected
         before."""
         self._templates.pop((record.id, group), None)
+        if self.estimates.is_on and not record.unfinished[group]:
+            self.estimates.on_group_ended(record, group)
         if record.lines[group] >= 0:
             number, record.lines[group] = record.lines[group], -1
             self.context.queue.leave(number)
@@ -170,6 +175,8 @@ class BrokerPlacement:
         context = self.context
         line = context.queue.lines[number]
         shape = line.shape
+        by_finish = self.finish.is_placed_by_finish(shape)
+        place_group = self.finish.place_group if by_finish else self._place_group
         next_head: Head | None = head
         while next_head is not None:
             _, record, group = next_head
@@ -195,7 +202,7 @@ class BrokerPlacement:
                     for view in views:
                         view.state.exhausted[number] = True
                     return
-            if not self._place_group(line, record, group, views):
+            if not place_group(line, record, group, views):
                 return
             next_head = context.queue.head(number, context.jobs)
 
@@ -212,11 +219,9 @@ class BrokerPlacement:
         what it has left, so that several brokers can borrow at once; after a recent refusal, only where there
         is plenty. A job with ``data`` stays close to it.
         """
-        if self.finish.is_placed_by_finish(line.shape):
-            return self._place_by_finish(line, record, group, views)
         found: dict[str, int] = {}
         unused: dict[str, int] = {}
-        ranked = self.sizing.rank_by_advice(record, group, self._rank_views(record, views))
+        ranked = self.sizing.rank_by_advice(record, group, rank_views(self.context, record, views))
         if len(ranked) > 1 and not (line.shape.gang or line.shape.ask_max or record.spec.data):
             for view in ranked:
                 if not record.waiting[group]:
@@ -254,22 +259,6 @@ class BrokerPlacement:
             self.context.record_decision(record, group, DecisionKind.WAITING, left, reason, considered)
         return not left
 
-    def _place_by_finish(
-        self, line: QueueLine, record: JobRecord, group: int, views: list[ClusterView]
-    ) -> bool:
-        """Claim room where tasks of a group end soonest; return True if no task is left."""
-        found, reason = self.finish.place_group(line, record, group, views)
-        context, placed, left = self.context, sum(found.values()), len(record.waiting[group])
-        considered = list(found.items())
-        if placed:
-            self.touched_lines[line.number] = None
-            text = f"claimed room where it ends soonest: {self.finish.decision_reason(record, group, line.shape)}"
-            context.record_decision(record, group, DecisionKind.PLACED, placed, text, considered)
-        if left:
-            reason = reason or (NO_ROOM_SEEN if views else self._find_unseen_reason(line.shape, record.shard))
-            context.record_decision(record, group, DecisionKind.WAITING, left, reason, considered)
-        return not left
-
     def end_limits(self) -> None:
         """Try the groups again that have waited long enough for a better place, and tell the wardens."""
         for record, group in self.finish.take_ended_limits():
@@ -288,20 +277,6 @@ class BrokerPlacement:
             view for view in self.context.views if self.can_claim(view, shard) and view.allows(shape)
         ]
         return ASKED_FOR if open_views else NONE_OPEN
-
-    def _rank_views(self, record: JobRecord, views: list[ClusterView]) -> list[ClusterView]:
-        """Order the clusters for the search: those in good standing first."""
-        context = self.context
-        if len(views) < 2:
-            return views
-        data = record.spec.data
-        facts = [
-            ClusterFacts(v.name, v.state.standing, data.index(v.name) if v.name in data else -1)
-            for v in views
-        ]
-        order = context.rank.rank(facts, hash_numbers(context.seed, context.steps, record.id) % len(views))
-        order.sort(key=lambda i: views[i].state.standing < STANDING_LEAST)
-        return [views[i] for i in order]
 
     def can_claim(self, view: ClusterView, shard: str) -> bool:
         """True if a claim for this shard would be accepted there, as far as is known."""
@@ -414,15 +389,9 @@ class BrokerPlacement:
             self.batches.clear()
             self.releases.clear()
 
-    def restore(self) -> None:
-        """Forget what was derived from the state before."""
+    def restore(self, estimates: EstimatesState | None) -> None:
+        """Restore the estimates, and forget what was derived from the state before."""
         self._templates.clear()
         self.keys.restore()
-
-
-def take_last(waiting: list[int], count: int) -> list[int]:
-    """Remove and return ``count`` tasks from the end of a queue, the last one first."""
-    tasks = waiting[-count:]
-    del waiting[-count:]
-    tasks.reverse()
-    return tasks
+        self.estimates.restore(estimates)
+        self.finish.restore()

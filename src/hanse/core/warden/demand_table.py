@@ -84,6 +84,6 @@ _rank = attrgetter("key", "broker", "line")
 
 
 def _is_same_line(entry: DemandEntry, line: DemandLine) -> bool:
-    """True if an entry and a line differ in nothing but the number of waiting tasks, ``hold`` and the preference."""
+    """True if an entry and a line differ in nothing but the waiting tasks, ``hold`` and the preference."""
     shape = entry.shape
     return entry.line == line.line and entry.key == line.key and (shape is line.shape or shape == line.shape)

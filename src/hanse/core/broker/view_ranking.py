@@ -1,0 +1,21 @@
+"""Order in which a broker searches the clusters for room, where it does not follow estimates."""
+
+from hanse.core.broker.cluster_view import ClusterView
+from hanse.core.broker.context import BrokerContext
+from hanse.core.broker.job_table import JobRecord
+from hanse.core.broker.placement_reasons import STANDING_LEAST
+from hanse.policy.hashing import hash_numbers
+from hanse.policy.interface import ClusterFacts
+
+
+def rank_views(context: BrokerContext, record: JobRecord, views: list[ClusterView]) -> list[ClusterView]:
+    """Order the clusters for the search: those in good standing first."""
+    if len(views) < 2:
+        return views
+    data = record.spec.data
+    facts = [
+        ClusterFacts(v.name, v.state.standing, data.index(v.name) if v.name in data else -1) for v in views
+    ]
+    order = context.rank.rank(facts, hash_numbers(context.seed, context.steps, record.id) % len(views))
+    order.sort(key=lambda i: views[i].state.standing < STANDING_LEAST)
+    return [views[i] for i in order]
