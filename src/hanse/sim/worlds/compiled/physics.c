@@ -7,6 +7,9 @@
 /* Seconds of work that may be left at an end: times are whole microseconds. */
 #define WORK_TOLERANCE 1e-5
 
+/* Where cores are not held during transfers: the part of a node that may be bound to tasks ahead of their start. */
+#define AHEAD_PARTS 4
+
 void world_fail(world_t *w, const char *why)
 {
     if (!w->wrong)
@@ -24,6 +27,8 @@ static bool make_arrays(world_t *w)
     w->free_memory = malloc(nodes * sizeof *w->free_memory);
     w->free_gpu = malloc(nodes * sizeof *w->free_gpu);
     w->room_cpu = malloc(nodes * sizeof *w->room_cpu);
+    w->room_memory = malloc(nodes * sizeof *w->room_memory);
+    w->room_gpu = malloc(nodes * sizeof *w->room_gpu);
     w->demand = calloc(nodes, sizeof *w->demand);
     w->pollution = calloc(nodes, sizeof *w->pollution);
     w->first = malloc(nodes * sizeof *w->first);
@@ -33,8 +38,37 @@ static bool make_arrays(world_t *w)
     w->attempts = calloc(tasks, sizeof *w->attempts);
     w->job_of = malloc(tasks * sizeof *w->job_of);
     w->staged_rack = malloc(tasks * sizeof *w->staged_rack);
-    return made && w->free_cpu && w->free_memory && w->free_gpu && w->room_cpu && w->demand && w->pollution &&
+    return made && w->free_cpu && w->free_memory && w->free_gpu && w->room_cpu && w->room_memory && w->room_gpu && w->demand && w->pollution &&
            w->first && w->last && w->outages && w->settled_at && w->attempts && w->job_of && w->staged_rack;
+}
+
+static int64_t with_ahead(const world_t *w, int64_t amount, int64_t whole)
+{
+    return w->ahead_parts ? amount + whole / w->ahead_parts : amount;
+}
+
+/* Show what a node without bound tasks has to give. */
+static void open_node(world_t *w, int64_t node)
+{
+    w->room_cpu[node] = with_ahead(w, w->free_cpu[node], w->c.node_cpu[node]);
+    w->room_memory[node] = with_ahead(w, w->free_memory[node], w->c.node_memory[node]);
+    w->room_gpu[node] = with_ahead(w, w->free_gpu[node], w->c.node_gpu[node]);
+}
+
+bool world_has_place(const world_t *w, int64_t job, int64_t node)
+{
+    return !w->outages[node] && w->free_cpu[node] >= w->c.job_cpu[job] &&
+           w->free_memory[node] >= w->c.job_memory[job] && w->free_gpu[node] >= w->c.job_gpu[job] &&
+           (w->c.job_classes[job] >> w->c.node_class[node] & 1);
+}
+
+void world_show(world_t *w, int64_t job, int64_t node, int64_t sign)
+{
+    if (w->room_cpu[node] == CLOSED)
+        return;
+    w->room_cpu[node] += sign * w->c.job_cpu[job];
+    w->room_memory[node] += sign * w->c.job_memory[job];
+    w->room_gpu[node] += sign * w->c.job_gpu[job];
 }
 
 world_t *world_make(const sizes_t *n, const constants_t *k, const columns_t *c)
@@ -46,16 +80,18 @@ world_t *world_make(const sizes_t *n, const constants_t *k, const columns_t *c)
     w->k = *k;
     w->c = *c;
     w->lost_node = NONE;
+    w->ahead_parts = n->holds_cores ? 0 : AHEAD_PARTS;
     if (!make_arrays(w)) {
         world_free(w);
         return NULL;
     }
     memcpy(w->free_cpu, c->node_cpu, (size_t)n->nodes * sizeof *w->free_cpu);
-    memcpy(w->room_cpu, c->node_cpu, (size_t)n->nodes * sizeof *w->room_cpu);
     memcpy(w->free_memory, c->node_memory, (size_t)n->nodes * sizeof *w->free_memory);
     memcpy(w->free_gpu, c->node_gpu, (size_t)n->nodes * sizeof *w->free_gpu);
-    for (int64_t node = 0; node < n->nodes; node++)
+    for (int64_t node = 0; node < n->nodes; node++) {
         w->first[node] = w->last[node] = NONE;
+        open_node(w, node);
+    }
     for (int64_t job = 0; job < n->jobs; job++)
         for (int64_t task = c->job_offset[job]; task < c->job_offset[job + 1]; task++)
             w->job_of[task] = (int32_t)job;
@@ -77,7 +113,7 @@ void world_free(world_t *w)
     heap_free(&w->arrivals);
     heap_free(&w->ups);
     links_free(w);
-    void *arrays[] = {w->free_cpu, w->free_memory, w->free_gpu, w->room_cpu, w->demand, w->pollution, w->first,
+    void *arrays[] = {w->free_cpu, w->free_memory, w->free_gpu, w->room_cpu, w->room_memory, w->room_gpu, w->demand, w->pollution, w->first,
                       w->last, w->outages, w->settled_at, w->attempts, w->job_of, w->staged_rack, w->lost};
     for (size_t each = 0; each < sizeof arrays / sizeof *arrays; each++)
         free(arrays[each]);
@@ -141,15 +177,14 @@ void world_start(world_t *w, int64_t task, int64_t node)
 {
     attempt_t *a = &w->attempts[task];
     int64_t job = w->job_of[task];
-    w->free_cpu[node] -= w->c.job_cpu[job];
-    w->room_cpu[node] -= w->c.job_cpu[job];
-    w->free_memory[node] -= w->c.job_memory[job];
-    w->free_gpu[node] -= w->c.job_gpu[job];
-    if (a->state != WAITING || w->outages[node] || w->free_cpu[node] < 0 || w->free_memory[node] < 0 ||
-        w->free_gpu[node] < 0 || !(w->c.job_classes[job] >> w->c.node_class[node] & 1)) {
+    if (a->state != WAITING || !world_has_place(w, job, node)) {
         world_fail(w, "a task was started where it cannot run");
         return;
     }
+    w->free_cpu[node] -= w->c.job_cpu[job];
+    w->free_memory[node] -= w->c.job_memory[job];
+    w->free_gpu[node] -= w->c.job_gpu[job];
+    world_show(w, job, node, -1);
     a->node = (int32_t)node;
     a->speed = w->c.template_speed[(int64_t)w->c.job_template[job] * w->n.classes + w->c.node_class[node]];
     a->demand = w->c.job_demand[job];
@@ -204,12 +239,13 @@ static void leave_node(world_t *w, int64_t task)
     else
         w->attempts[a->next].previous = a->previous;
     w->free_cpu[node] += w->c.job_cpu[job];
-    if (w->room_cpu[node] != CLOSED)
-        w->room_cpu[node] += w->c.job_cpu[job];
     w->free_memory[node] += w->c.job_memory[job];
     w->free_gpu[node] += w->c.job_gpu[job];
+    world_show(w, job, node, 1);
     if (a->state == RUNNING)
         adjust_node(w, node);
+    if (w->lost_node == node && w->first[node] == NONE)
+        w->lost_node = NONE;
 }
 
 static void note_lost(world_t *w, int64_t task)
@@ -307,7 +343,7 @@ static void step_outage(world_t *w, const event_t *event)
     if (event->kind == UP) {
         heap_remove(&w->ups, w->ups.items[0]);
         if (--w->outages[node] == 0)
-            w->room_cpu[node] = w->free_cpu[node];
+            open_node(w, node);
         return;
     }
     heap_set(&w->ups, w->downs, w->c.outage_until[w->downs], node);
@@ -337,7 +373,6 @@ void world_step(world_t *w, const event_t *event)
         break;
     case LOST:
         world_withdraw(w, task);
-        w->lost_node = w->first[w->lost_node] == NONE ? NONE : w->lost_node;
         break;
     default:
         step_outage(w, event);

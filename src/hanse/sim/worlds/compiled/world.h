@@ -116,7 +116,9 @@ typedef struct {
     const char *wrong; /* a bug of ours, or out of memory; NULL if none */
     /* nodes */
     int64_t *free_cpu, *free_memory, *free_gpu;
-    int64_t *room_cpu; /* free_cpu as a policy may use it: CLOSED if the node is down or not to be chosen now */
+    int64_t *room_cpu, *room_memory, *room_gpu; /* what a policy may use: free amounts, and what may be bound ahead
+                                                   of them; room_cpu is CLOSED if the node may not be chosen */
+    int64_t ahead_parts; /* one part in so many of a node may be bound to tasks that are staged; 0: none */
     double *demand;    /* HIDDEN: sum of the demands of the tasks that run there */
     double *pollution; /* HIDDEN: sum of their pollution */
     int32_t *first, *last; /* list of attempts with a place there, READING or RUNNING; NONE */
@@ -144,8 +146,8 @@ typedef struct {
 /* What a policy may ask. */
 static inline bool fits(const world_t *w, int64_t job, int64_t node)
 {
-    return w->room_cpu[node] >= w->c.job_cpu[job] && w->free_memory[node] >= w->c.job_memory[job] &&
-           w->free_gpu[node] >= w->c.job_gpu[job] && (w->c.job_classes[job] >> w->c.node_class[node] & 1);
+    return w->room_cpu[node] >= w->c.job_cpu[job] && w->room_memory[node] >= w->c.job_memory[job] &&
+           w->room_gpu[node] >= w->c.job_gpu[job] && (w->c.job_classes[job] >> w->c.node_class[node] & 1);
 }
 double world_work_left(const world_t *w, int64_t task);  /* HIDDEN: seconds of work left now */
 double world_bytes_left(const world_t *w, int64_t task); /* of a transfer under way */
@@ -156,7 +158,8 @@ static inline int64_t world_link_flows(const world_t *w, int64_t link) { return 
  * The order of calls for a job that is tried: `begin`, then for each waiting task in order of number `choose`, and
  * after each start `on_start`. Between the two nothing changes but what the start changes. For a gang `choose` is
  * asked for all tasks before any starts; nodes that cannot take part show no room, and the room that earlier tasks
- * of the gang will take is taken off room_cpu, free_memory and free_gpu.
+ * of the gang will take is taken off. Where cores are not held during transfers a chosen node is one that a task is
+ * bound to: on_start comes when its input is there and the node has room.
  */
 typedef struct policy_s {
     void *self;
@@ -213,6 +216,8 @@ int64_t time_after(int64_t now, double left, double rate);
 world_t *world_make(const sizes_t *n, const constants_t *k, const columns_t *c);
 void world_free(world_t *w);
 void world_start(world_t *w, int64_t task, int64_t node);
+bool world_has_place(const world_t *w, int64_t job, int64_t node); /* fits, by what is really free */
+void world_show(world_t *w, int64_t job, int64_t node, int64_t sign); /* add a task's amounts to a node's room */
 bool world_stage(world_t *w, int64_t task, int64_t rack);
 void world_withdraw(world_t *w, int64_t task);
 int64_t world_next(const world_t *w);
