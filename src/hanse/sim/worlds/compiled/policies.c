@@ -1,5 +1,5 @@
 /* The simple central policies: twin of policies.py, which says what each does and how it breaks ties. */
-#include "world.h"
+#include "policies.h"
 
 #include <stdlib.h>
 
@@ -195,7 +195,7 @@ static bool make_simple(policy_t *p, const world_t *w, const settings_t *setting
     return true;
 }
 
-static bool make_independent(policy_t *p, const world_t *w, const settings_t *settings)
+bool make_independent(policy_t *p, const world_t *w, const settings_t *settings)
 {
     p->choose = choose_independent;
     if (settings->array_count < 1 || !make_simple(p, w, settings))
@@ -204,35 +204,26 @@ static bool make_independent(policy_t *p, const world_t *w, const settings_t *se
     return true;
 }
 
-static bool make_greedy(policy_t *p, const world_t *w, const settings_t *settings)
+bool make_greedy(policy_t *p, const world_t *w, const settings_t *settings)
 {
     p->choose = choose_greedy;
     return make_simple(p, w, settings);
 }
 
-static bool make_best_fit(policy_t *p, const world_t *w, const settings_t *settings)
+bool make_best_fit(policy_t *p, const world_t *w, const settings_t *settings)
 {
     p->choose = choose_best_fit;
     return make_simple(p, w, settings);
 }
 
-static bool make_least_loaded(policy_t *p, const world_t *w, const settings_t *settings)
+bool make_least_loaded(policy_t *p, const world_t *w, const settings_t *settings)
 {
     p->choose = choose_least_loaded;
     return make_simple(p, w, settings);
 }
 
-static bool make_power_of_two(policy_t *p, const world_t *w, const settings_t *settings)
+bool make_power_of_two(policy_t *p, const world_t *w, const settings_t *settings)
 {
     p->choose = choose_power_of_two;
     return make_simple(p, w, settings);
 }
-
-const policy_entry_t POLICIES[] = {
-    {"independent", make_independent},
-    {"greedy", make_greedy},
-    {"best-fit", make_best_fit},
-    {"least-loaded", make_least_loaded},
-    {"power-of-two", make_power_of_two},
-};
-const int64_t POLICY_COUNT = sizeof POLICIES / sizeof *POLICIES;

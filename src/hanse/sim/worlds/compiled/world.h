@@ -188,7 +188,7 @@ typedef struct {
     int64_t array_count;
 } settings_t;
 
-/* A line of the table in policies.c: its name, and a function that fills `p` (which is zero) or returns false if
+/* A line of table.c: its name, and a function that fills `p` (which is zero) or returns false if
  * memory or settings are missing. */
 typedef struct {
     const char *name;
