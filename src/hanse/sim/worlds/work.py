@@ -4,6 +4,7 @@
 transfers and neighbours. Jobs of trace i are submitted in the clusters c with c % traces == i.
 """
 
+from pathlib import PurePath
 from typing import Final
 
 import numpy as np
@@ -33,7 +34,10 @@ def cluster_capacity(world: World, columns: WorldColumns) -> Floats:
 def make_work(
     world: World, chunks: list[tuple[str, JobChunk]], load: float, seed: int, stretch: str
 ) -> WorkColumns:
-    """Return the work of a stretch (``train`` or ``test``) of some traces, by name, at a load."""
+    """Return the work of a stretch (``train`` or ``test``) of some traces at a load.
+
+    Each trace comes with its path, of which the file's name counts.
+    """
     if not chunks:
         raise WorldError("work needs at least one trace")
     if not 0 < load <= LOAD_MAX:
@@ -43,7 +47,8 @@ def make_work(
     columns, pool = columns_of(world), make_pool(world)
     # with fewer clusters than traces, the last traces are not used
     stretches = [
-        cut_stretch(name, chunk, stretch, world.work) for name, chunk in chunks[: len(world.clusters)]
+        cut_stretch(PurePath(name).name, chunk, stretch, world.work)
+        for name, chunk in chunks[: len(world.clusters)]
     ]
     number = STRETCHES.index(stretch)
     wanted = _home_work(world, columns, load, seed, number)

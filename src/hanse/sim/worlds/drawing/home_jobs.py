@@ -94,7 +94,7 @@ def draw_home_jobs(draw: HomeDraw, trace: TraceStretch, wanted: float) -> HomeJo
         if total >= wanted * (1 + TOLERANCE) or wanted <= 0:
             break
         # a further pass, because the draws of the last one may hold less than those of the first
-        passes = max(passes + 1, math.ceil(passes * wanted / max(total, 1e-9)) + 1)
+        passes = max(passes + 1, math.ceil(passes * wanted / max(total, 1e-9)))
         if passes * len(trace.duration) > CANDIDATES_MAX:
             raise WorldError(
                 f"{trace.name} has too little work for this load: it would be passed {passes:,} times; take "
