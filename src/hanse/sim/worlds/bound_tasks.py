@@ -23,10 +23,11 @@ class BoundTasks:
         """Bind a task to a node and stage its input."""
         self._tasks[node].append(task)
         self.node[task] = node
-        self._view.show(self._physics.job_of[task], node, -1)
+        self._view.bind(self._physics.job_of[task], node, 1)
         rack = self._physics.rack[node]
-        if not self._physics.links.has_input(task, rack):
-            self._physics.stage(task, rack, self._physics.now)
+        has_input = self._physics.links.has_input(task, rack)
+        if has_input or not self._physics.stage(task, rack, self._physics.now):
+            self.start_ready(node)  # there is nothing to move
 
     def start_ready(self, node: int) -> None:
         """Start the bound tasks of a node that have their input and room, in order of binding."""
@@ -46,4 +47,4 @@ class BoundTasks:
     def _unbind(self, task: int) -> None:
         node = self.node.pop(task)
         self._tasks[node].remove(task)
-        self._view.show(self._physics.job_of[task], node, 1)
+        self._view.bind(self._physics.job_of[task], node, -1)

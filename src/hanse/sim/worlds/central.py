@@ -146,8 +146,8 @@ class CentralRun:
         return 0
 
     def _place(self, task: int, node: int) -> None:
-        self.view.show(self.physics.job_of[task], node, -1)
         runs = self.physics.start(task, node, self.physics.now)
+        self.view.show(node)
         self.policy.on_start(self.view, task, node)
         if runs:
             self.policy.on_input(self.view, task, node)
@@ -194,18 +194,18 @@ class CentralRun:
         elif event.kind == EventKind.STAGED:
             self._bound.start_ready(self._bound.node[number])
         elif event.kind == EventKind.DOWN:
-            self.view.close(number)
+            self.view.show(number)
             for task in self._bound.clear(number):
                 self._undo(task)
-        elif not physics.outages[number]:
-            self.view.open(number)
+        else:
+            self.view.show(number)
 
     def _on_ended(self, event: WorldEvent) -> None:
         task, physics = event.number, self.physics
         job, node = physics.job_of[task], physics.attempts[task].node
         self.policy.on_task_end(self.view, task, node, event.time - physics.run_time[task])
         physics.step(event)
-        self.view.show(job, node, 1)
+        self.view.show(node)
         self._unfinished[job] -= 1
         if self._unfinished[job] == 0:
             self._ended += 1
@@ -223,7 +223,7 @@ class CentralRun:
         has_place = attempt.state in (TaskState.READING, TaskState.RUNNING)
         self.physics.withdraw(task, self.physics.now)
         if has_place:
-            self.view.show(job, node, 1)
+            self.view.show(node)
         self._put_in_queue(job)
 
     def _undo_gang(self, job: int) -> None:

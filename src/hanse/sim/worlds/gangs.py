@@ -65,6 +65,6 @@ def _choose_nodes(
             for other, domain in enumerate(domains):
                 if domain != domains[node]:
                     view.close(other)
-        view.show(job, node, -1)
+        view.debit(job, node)
         nodes.append(node)
     return nodes

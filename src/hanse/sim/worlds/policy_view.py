@@ -15,8 +15,8 @@ WAIT: Final = -2
 CLOSED: Final = -1
 """Shown milli-CPU of a node that may not be chosen: it is down, or a gang cannot use it."""
 AHEAD_PARTS: Final = 4
-"""Where cores are not held during transfers: one part in so many of a node may be bound to tasks ahead of their
-start. More would fill nodes' lists with tasks that could start earlier elsewhere; none would leave cores idle
+"""Where cores are not held during transfers: one part in so many of a node may be bound to tasks beyond what is
+free. More would fill nodes' lists with tasks that could start earlier elsewhere; none would leave cores idle
 during each transfer."""
 
 
@@ -30,10 +30,9 @@ class PolicyView:
         """True state; only what ``compiled/world.h`` does not call hidden is for all policies."""
         self.has_ahead = not physics.world.holds_cores
         self._whole = [list(amounts) for amounts in physics.free]
+        self._bound = [[0] * len(amounts) for amounts in physics.free]
         self.room = [list(amounts) for amounts in physics.free]
         """Milli-CPU, bytes and GPUs that a policy may use, by node."""
-        for node in range(len(self.room[0])):
-            self.open(node)
 
     @property
     def node_count(self) -> int:
@@ -46,20 +45,30 @@ class PolicyView:
         enough = all(room[node] >= each[job] for room, each in zip(self.room, need, strict=True))
         return enough and self.physics.is_allowed(job, node)
 
-    def open(self, node: int) -> None:
-        """Show what a node without bound tasks has to give."""
-        for room, free, whole in zip(self.room, self.physics.free, self._whole, strict=True):
-            room[node] = free[node] + (whole[node] // AHEAD_PARTS if self.has_ahead else 0)
+    def show(self, node: int) -> None:
+        """Bring the room of a node up to date."""
+        for room, free, bound, whole in zip(
+            self.room, self.physics.free, self._bound, self._whole, strict=True
+        ):
+            ahead = whole[node] // AHEAD_PARTS - bound[node] if self.has_ahead else 0
+            room[node] = min(free[node] + ahead, whole[node])
+        if self.physics.outages[node]:
+            self.close(node)
 
     def close(self, node: int) -> None:
         """Show no room on a node."""
         self.room[0][node] = CLOSED
 
-    def show(self, job: int, node: int, sign: int) -> None:
-        """Add a task's amounts to a node's room, or take them off."""
-        if self.room[0][node] != CLOSED:
-            for room, need in zip(self.room, self.physics.need, strict=True):
-                room[node] += sign * need[job]
+    def bind(self, job: int, node: int, sign: int) -> None:
+        """Bind a task to a node ahead of its start, or (-1) no longer."""
+        for bound, need in zip(self._bound, self.physics.need, strict=True):
+            bound[node] += sign * need[job]
+        self.show(node)
+
+    def debit(self, job: int, node: int) -> None:
+        """Take a task's amounts off a node's room, until it is brought up to date."""
+        for room, need in zip(self.room, self.physics.need, strict=True):
+            room[node] -= need[job]
 
 
 class CentralPolicy:

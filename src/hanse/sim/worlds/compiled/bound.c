@@ -38,9 +38,9 @@ void bound_add(run_t *r, int64_t task, int64_t node)
     r->bound_last[node] = (int32_t)task;
     r->bound_next[task] = NONE;
     r->bound_node[task] = (int32_t)node;
-    world_show(w, w->job_of[task], node, -1);
-    if (!has_input(w, task, w->c.node_rack[node]))
-        world_stage(w, task, w->c.node_rack[node]);
+    world_bind(w, w->job_of[task], node, 1);
+    if (has_input(w, task, w->c.node_rack[node]) || !world_stage(w, task, w->c.node_rack[node]))
+        bound_try(r, node); /* there is nothing to move */
 }
 
 static void unbind(run_t *r, int64_t task, int64_t previous)
@@ -54,7 +54,7 @@ static void unbind(run_t *r, int64_t task, int64_t previous)
     if (next == NONE)
         r->bound_last[node] = (int32_t)previous;
     r->bound_node[task] = NONE;
-    world_show(r->w, r->w->job_of[task], node, 1);
+    world_bind(r->w, r->w->job_of[task], node, -1);
 }
 
 /* Start the bound tasks that have their input and room, in order of binding. */

@@ -58,7 +58,9 @@ static int64_t choose_nodes(run_t *r, int64_t job, int64_t count)
             for (int64_t other = 0; other < w->n.nodes; other++)
                 if (domain_of(w, gang, other) != domain_of(w, gang, node))
                     w->room_cpu[other] = CLOSED;
-        world_show(w, job, node, -1);
+        w->room_cpu[node] -= w->c.job_cpu[job];
+        w->room_memory[node] -= w->c.job_memory[job];
+        w->room_gpu[node] -= w->c.job_gpu[job];
         r->chosen[each] = node;
     }
     return 0;

@@ -27,6 +27,9 @@ static bool make_arrays(world_t *w)
     w->free_memory = malloc(nodes * sizeof *w->free_memory);
     w->free_gpu = malloc(nodes * sizeof *w->free_gpu);
     w->room_cpu = malloc(nodes * sizeof *w->room_cpu);
+    w->bound_cpu = calloc(nodes, sizeof *w->bound_cpu);
+    w->bound_memory = calloc(nodes, sizeof *w->bound_memory);
+    w->bound_gpu = calloc(nodes, sizeof *w->bound_gpu);
     w->room_memory = malloc(nodes * sizeof *w->room_memory);
     w->room_gpu = malloc(nodes * sizeof *w->room_gpu);
     w->demand = calloc(nodes, sizeof *w->demand);
@@ -38,21 +41,31 @@ static bool make_arrays(world_t *w)
     w->attempts = calloc(tasks, sizeof *w->attempts);
     w->job_of = malloc(tasks * sizeof *w->job_of);
     w->staged_rack = malloc(tasks * sizeof *w->staged_rack);
-    return made && w->free_cpu && w->free_memory && w->free_gpu && w->room_cpu && w->room_memory && w->room_gpu && w->demand && w->pollution &&
+    return made && w->free_cpu && w->free_memory && w->free_gpu && w->bound_cpu && w->bound_memory && w->bound_gpu && w->room_cpu && w->room_memory && w->room_gpu && w->demand && w->pollution &&
            w->first && w->last && w->outages && w->settled_at && w->attempts && w->job_of && w->staged_rack;
 }
 
-static int64_t with_ahead(const world_t *w, int64_t amount, int64_t whole)
+static int64_t room_of(const world_t *w, int64_t amount, int64_t bound, int64_t whole)
 {
-    return w->ahead_parts ? amount + whole / w->ahead_parts : amount;
+    if (w->ahead_parts)
+        amount += whole / w->ahead_parts - bound;
+    return amount < whole ? amount : whole;
 }
 
-/* Show what a node without bound tasks has to give. */
-static void open_node(world_t *w, int64_t node)
+void world_show(world_t *w, int64_t node)
 {
-    w->room_cpu[node] = with_ahead(w, w->free_cpu[node], w->c.node_cpu[node]);
-    w->room_memory[node] = with_ahead(w, w->free_memory[node], w->c.node_memory[node]);
-    w->room_gpu[node] = with_ahead(w, w->free_gpu[node], w->c.node_gpu[node]);
+    w->room_cpu[node] = w->outages[node] ? CLOSED
+                                         : room_of(w, w->free_cpu[node], w->bound_cpu[node], w->c.node_cpu[node]);
+    w->room_memory[node] = room_of(w, w->free_memory[node], w->bound_memory[node], w->c.node_memory[node]);
+    w->room_gpu[node] = room_of(w, w->free_gpu[node], w->bound_gpu[node], w->c.node_gpu[node]);
+}
+
+void world_bind(world_t *w, int64_t job, int64_t node, int64_t sign)
+{
+    w->bound_cpu[node] += sign * w->c.job_cpu[job];
+    w->bound_memory[node] += sign * w->c.job_memory[job];
+    w->bound_gpu[node] += sign * w->c.job_gpu[job];
+    world_show(w, node);
 }
 
 bool world_has_place(const world_t *w, int64_t job, int64_t node)
@@ -60,15 +73,6 @@ bool world_has_place(const world_t *w, int64_t job, int64_t node)
     return !w->outages[node] && w->free_cpu[node] >= w->c.job_cpu[job] &&
            w->free_memory[node] >= w->c.job_memory[job] && w->free_gpu[node] >= w->c.job_gpu[job] &&
            (w->c.job_classes[job] >> w->c.node_class[node] & 1);
-}
-
-void world_show(world_t *w, int64_t job, int64_t node, int64_t sign)
-{
-    if (w->room_cpu[node] == CLOSED)
-        return;
-    w->room_cpu[node] += sign * w->c.job_cpu[job];
-    w->room_memory[node] += sign * w->c.job_memory[job];
-    w->room_gpu[node] += sign * w->c.job_gpu[job];
 }
 
 world_t *world_make(const sizes_t *n, const constants_t *k, const columns_t *c)
@@ -90,7 +94,7 @@ world_t *world_make(const sizes_t *n, const constants_t *k, const columns_t *c)
     memcpy(w->free_gpu, c->node_gpu, (size_t)n->nodes * sizeof *w->free_gpu);
     for (int64_t node = 0; node < n->nodes; node++) {
         w->first[node] = w->last[node] = NONE;
-        open_node(w, node);
+        world_show(w, node);
     }
     for (int64_t job = 0; job < n->jobs; job++)
         for (int64_t task = c->job_offset[job]; task < c->job_offset[job + 1]; task++)
@@ -113,7 +117,7 @@ void world_free(world_t *w)
     heap_free(&w->arrivals);
     heap_free(&w->ups);
     links_free(w);
-    void *arrays[] = {w->free_cpu, w->free_memory, w->free_gpu, w->room_cpu, w->room_memory, w->room_gpu, w->demand, w->pollution, w->first,
+    void *arrays[] = {w->free_cpu, w->free_memory, w->free_gpu, w->bound_cpu, w->bound_memory, w->bound_gpu, w->room_cpu, w->room_memory, w->room_gpu, w->demand, w->pollution, w->first,
                       w->last, w->outages, w->settled_at, w->attempts, w->job_of, w->staged_rack, w->lost};
     for (size_t each = 0; each < sizeof arrays / sizeof *arrays; each++)
         free(arrays[each]);
@@ -184,7 +188,7 @@ void world_start(world_t *w, int64_t task, int64_t node)
     w->free_cpu[node] -= w->c.job_cpu[job];
     w->free_memory[node] -= w->c.job_memory[job];
     w->free_gpu[node] -= w->c.job_gpu[job];
-    world_show(w, job, node, -1);
+    world_show(w, node);
     a->node = (int32_t)node;
     a->speed = w->c.template_speed[(int64_t)w->c.job_template[job] * w->n.classes + w->c.node_class[node]];
     a->demand = w->c.job_demand[job];
@@ -241,7 +245,7 @@ static void leave_node(world_t *w, int64_t task)
     w->free_cpu[node] += w->c.job_cpu[job];
     w->free_memory[node] += w->c.job_memory[job];
     w->free_gpu[node] += w->c.job_gpu[job];
-    world_show(w, job, node, 1);
+    world_show(w, node);
     if (a->state == RUNNING)
         adjust_node(w, node);
     if (w->lost_node == node && w->first[node] == NONE)
@@ -342,14 +346,14 @@ static void step_outage(world_t *w, const event_t *event)
     int64_t node = event->number;
     if (event->kind == UP) {
         heap_remove(&w->ups, w->ups.items[0]);
-        if (--w->outages[node] == 0)
-            open_node(w, node);
+        w->outages[node]--;
+        world_show(w, node);
         return;
     }
     heap_set(&w->ups, w->downs, w->c.outage_until[w->downs], node);
     w->downs++;
     w->outages[node]++;
-    w->room_cpu[node] = CLOSED;
+    world_show(w, node);
     w->lost_node = w->first[node] == NONE ? NONE : node;
 }
 
