@@ -31,8 +31,9 @@ def make_job(
     rng = np.random.default_rng(seed)
     alone = np.where(rng.random(4) < 0.2, -1.0, rng.integers(1, 5, 4) * 10.0)
     transfer = np.where(rng.random(5) < 0.2, -1.0, rng.integers(0, 3, 5) * 5.0)
+    ask = rng.integers(0, 3, 3).tolist()
     return FinishJob(
-        count, *rng.integers(0, 3, 3).tolist(), alone, transfer, rng.random(5), float(rng.random()),
+        count, ask[0], ask[1], ask[2], alone, transfer, rng.random(5), float(rng.random()),
         float(rng.random()), float(rng.random() * 9), float(rng.integers(0, 2)), cost_max, each_max, debit,
     )  # fmt: skip
 

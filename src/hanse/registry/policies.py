@@ -11,7 +11,7 @@ from hanse.registry.registry import Registry
 QUEUE_ORDERS: Final = Registry[type[QueueOrder]](
     "queue order",
     "hanse.queue_orders",
-    ("fifo", "fewest-remaining", "short-first", "priority"),
+    ("fifo", "fewest-remaining", "short-first", "priority", "shortest-work"),
     ("name", "follows_progress", "follows_usage", "key"),
 )
 PLACERS: Final = Registry[type[Placer]](

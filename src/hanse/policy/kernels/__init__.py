@@ -8,7 +8,7 @@ defines the kernels.
 from typing import Final
 
 from hanse.policy.kernels import c_finish, c_kernels, numpy_finish, numpy_kernels
-from hanse.policy.kernels.finish_columns import KNOTS, FinishColumns, FinishJob
+from hanse.policy.kernels.finish_columns import KNOTS, FinishColumns, FinishJob, Floats
 from hanse.policy.kernels.numpy_kernels import BEST_FIT, CHEAPEST, COUNT_MAX, FIRST, SPREAD, WANTED_MAX
 
 NATIVE_LOAD_ERROR: Final = c_kernels.LOAD_ERROR
@@ -35,6 +35,7 @@ __all__ = [
     "WANTED_MAX",
     "FinishColumns",
     "FinishJob",
+    "Floats",
     "finish_choose",
     "finish_costs",
     "finish_ideal",

@@ -1,7 +1,7 @@
 """Nodes on which equal tasks finish first: ctypes wrappers of ``finish_cost.c``.
 
-The functions have the meaning of those in ``numpy_finish``. They share scratch memory between calls: call them
-from one thread of a process only.
+The functions have the meaning of those in ``numpy_finish``. They share scratch memory between calls: call
+them from one thread of a process only.
 """
 
 from typing import Final
@@ -13,9 +13,9 @@ from hanse.policy.kernels.finish_columns import FinishColumns, FinishJob, Floats
 
 _ENTRY_WORDS: Final = 4
 """Size of ``finish_entry_t`` in words."""
-_choose: Final = open_function("hanse_finish_choose", 5)
-_ideal: Final = open_function("hanse_finish_ideal", 2, is_float=True)
-_costs: Final = open_function("hanse_finish_costs", 3)
+_choose: Final = open_function("hanse_finish_choose", "aaaaa", "i")
+_ideal: Final = open_function("hanse_finish_ideal", "aa", "d")
+_costs: Final = open_function("hanse_finish_costs", "aaa")
 
 
 class _FinishScratch:
@@ -55,7 +55,8 @@ def finish_choose(columns: FinishColumns, job: FinishJob) -> tuple[list[int], li
 def finish_ideal(columns: FinishColumns, job: FinishJob) -> float:
     """Return the least cost of one task alone: see ``numpy_finish.finish_ideal``."""
     check_job(columns, job)
-    return _ideal(columns.header_address, job.pack())
+    ideal: float = _ideal(columns.header_address, job.pack())
+    return ideal
 
 
 def finish_costs(columns: FinishColumns, job: FinishJob) -> Floats:

@@ -42,12 +42,16 @@ def _c_function(library: ctypes.PyDLL | None, name: str, arguments: int) -> Call
     return function
 
 
-def open_function(name: str, arguments: int, is_float: bool = False) -> Callable[..., Any]:
-    """Return another function of the library, which takes addresses (or bytes) and returns an int64, or a
-    double."""
-    function: Any = _c_function(_LIBRARY, name, arguments)
-    if is_float and _LIBRARY is not None:
-        function.restype = ctypes.c_double
+_C_TYPES: Final = {"a": ctypes.c_void_p, "i": ctypes.c_int64, "d": ctypes.c_double, "": None}
+
+
+def open_function(name: str, arguments: str, result: str = "") -> Any:
+    """Return another function of the library. Types are letters: ``a`` an address or bytes, ``i`` an int64,
+    ``d`` a double."""
+    function: Any = _c_function(_LIBRARY, name, len(arguments))
+    if _LIBRARY is not None:
+        function.argtypes = [_C_TYPES[letter] for letter in arguments]
+        function.restype = _C_TYPES[result]
     return function
 
 

@@ -1,8 +1,8 @@
-"""Columns of nodes and of equal tasks from which the kernels of finish time choose: ``finish_time.h`` in NumPy.
+"""Columns of nodes and of equal tasks from which the kernels of finish time choose.
 
-A *stretch* is a run of neighbouring nodes of one rack and one class: run time alone and transfer are the same
-there, so a kernel looks at them once. Pressure and exposure say how crowded a node is, and what its tasks have
-to lose; ``policy/finish_time`` explains both.
+The twin of the records of ``finish_time.h``. A *stretch* is a run of neighbouring nodes of one rack and one
+class: run time alone and transfer are the same there, so a kernel looks at them once. Pressure and exposure
+say how crowded a node is, and what its tasks have to lose; ``policy/finish_time`` explains both.
 """
 
 from array import array

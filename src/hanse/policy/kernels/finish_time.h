@@ -78,20 +78,26 @@ void hanse_duration_add(double *row, int64_t classes, double decay, int64_t task
  * between rows of this level. */
 void hanse_duration_solve(const double *row, int64_t classes, double spread, const double *above, double *answer);
 
+/* Expected seconds of a task alone on each class. `estimate`: the submitter's, in seconds; 0: none. */
+void hanse_duration_seconds(const double *answer, int64_t classes, double size, double estimate, double *seconds);
+
 /* --- crowding.c, twin policy/finish_time/crowding_sums.py: what neighbours cost ------------------------------------- */
 
 int64_t hanse_crowding_row_words(int64_t labels, int64_t classes);
 int64_t hanse_crowding_answer_words(int64_t labels, int64_t classes);
 
-/* Add an ended job: per task its class, logarithm of the run time divided by the table's contrast, and shares of its
- * node's cores by kind of work, itself included, averaged over its run: [tasks][labels]. */
-void hanse_crowding_add(double *row, const double *answer, int64_t labels, int64_t classes, double decay,
-                        int64_t label, int64_t tasks, const int64_t *task_class, const double *log_seconds,
-                        const double *shares);
-void hanse_crowding_solve(const double *row, int64_t labels, int64_t classes, double variance, double *answer);
+/* `sizes` of a call: labels, classes, and the label of the job. */
+
+/* Add an ended job of a label (kind of work): per task its class, logarithm of the run time over the table's
+ * estimate, and shares of its node's cores by label, itself included, averaged over its run: [tasks][labels]. */
+void hanse_crowding_add(double *row, const double *answer, const int64_t *sizes, double decay, int64_t tasks,
+                        const int64_t *task_class, const double *log_seconds, const double *shares);
+
+/* Answer of a row, sought from the present answer on. */
+void hanse_crowding_solve(const double *row, const int64_t *sizes, double variance, double *answer);
 
 /* Slow-down of a task of a label on a class beside these shares of cores: at least 1. */
-double hanse_crowding_slow_down(const double *answer, int64_t labels, int64_t classes, int64_t label,
-                                int64_t node_class, const double *shares);
+double hanse_crowding_slow_down(const double *answer, const int64_t *sizes, int64_t node_class,
+                                const double *shares);
 
 #endif

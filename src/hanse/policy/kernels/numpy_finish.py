@@ -5,10 +5,10 @@ The cost of a node, in seconds::
     transfer[rack] + alone[class] * (1 + sensitivity * bend(to)) + charge * exposure * (bend(to) - bend(from))
 
 with ``from`` and ``to`` the pressure on the node before and after the task came, over the node's strength.
-``bend`` rises piecewise: ``sum(slopes[j] * max(pressure - KNOTS[j], 0))``. The last term is what the tasks that
-run there lose. Slopes, sensitivities, pressures and exposures are never negative.
+``bend`` rises piecewise: ``sum(slopes[j] * max(pressure - KNOTS[j], 0))``. The last term is what the tasks
+that run there lose. Slopes, sensitivities, pressures and exposures are never negative.
 
-Ties go to the lowest node. Operations stand in the order in which C does them, so answers are equal to the bit.
+Ties go to the lowest node. Operations stand in the order in which C does them: both are equal to the bit.
 """
 
 import numpy as np
@@ -22,8 +22,8 @@ Nodes = NDArray[np.int64]
 def finish_choose(columns: FinishColumns, job: FinishJob) -> tuple[list[int], list[float]]:
     """Choose nodes for up to ``count`` tasks; return them, and their costs, in the order chosen.
 
-    Each task takes the cheapest node that has room and costs at most ``cost_max``; tasks that the job got in this
-    call already count in room, pressure and exposure.
+    Each task takes the cheapest node that has room and costs at most ``cost_max``; tasks that the job got in
+    this call already count in room, pressure and exposure.
     """
     check_job(columns, job)
     given = np.zeros(columns.nodes, dtype=np.int64)

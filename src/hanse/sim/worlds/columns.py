@@ -33,6 +33,10 @@ NODE_CLASSES_MAX = 64
 """Node classes of a world: a job's allowed classes are the bits of one word."""
 
 
+NEVER = 1 << 62
+"""A time that does not come."""
+
+
 class WorldColumns(msgspec.Struct, frozen=True, eq=False):
     """Nodes, racks, clusters and links of a world."""
 
@@ -178,3 +182,6 @@ class WorldOutcome(msgspec.Struct, frozen=True, eq=False):
     """[<= J] i8 processor time of the policy for each job's arrival; differs between equal runs."""
     complete: bool
     """False if the run was stopped early."""
+    lost: Ints = msgspec.field(default_factory=lambda: np.zeros((0, 5), np.int64))
+    """[L, 5] i8 attempts that an outage undid: task, node, start, run or -1, end. A gang starts again as a whole,
+    so attempts that had ended may be among them."""

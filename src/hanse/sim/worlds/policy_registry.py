@@ -1,0 +1,123 @@
+"""Registry of the policies that run in worlds, by name."""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from hanse.sim.worlds.central import ORDERS, CentralRun
+from hanse.sim.worlds.columns import SmallInts, WorkColumns, WorldColumns, WorldOutcome
+from hanse.sim.worlds.compiled import loader
+from hanse.sim.worlds.compiled.run import run_compiled_policy
+from hanse.sim.worlds.job_shapes import job_shapes, stay_clusters
+from hanse.sim.worlds.policies import (
+    BestFitCentral,
+    GreedyCentral,
+    IndependentClusters,
+    LeastLoadedCentral,
+    PowerOfTwo,
+)
+from hanse.sim.worlds.policy_view import CentralPolicy, PolicyView
+
+JobsEnded = Callable[[int], bool]
+"""Progress: is told the jobs that have ended, returns False to stop."""
+
+
+class WorldRunSettings(msgspec.Struct, frozen=True):
+    """Settings of a run in a world."""
+
+    order: str = "fifo"
+    """One of ``ORDERS``; policies with an order of their own ignore it."""
+    seed: int = 0
+    compiled: bool = True
+    """Use the compiled world if there is one."""
+
+
+class WorldPolicy(msgspec.Struct, frozen=True):
+    """One policy of the registry."""
+
+    name: str
+    about: str
+    """What it does, in one sentence without a period."""
+    run: Callable[[WorldColumns, WorkColumns, WorldRunSettings, JobsEnded | None], WorldOutcome]
+    own_order: str = ""
+    """Name of its own order; empty: it follows the settings."""
+
+    def order(self, settings: WorldRunSettings) -> str:
+        """Return the order of the queue of a run with these settings."""
+        return self.own_order or settings.order
+
+
+class WorldRefusalError(ValueError):
+    """Work, world or settings with which no run is possible; the text says why and what to do."""
+
+
+def _simple(
+    name: str, about: str, make: Callable[[PolicyView, SmallInts, int], CentralPolicy], stays: bool = False
+) -> WorldPolicy:
+    """Return a policy of policies.py. ``stays``: it keeps jobs in their clusters."""
+
+    def run(
+        world: WorldColumns, work: WorkColumns, settings: WorldRunSettings, progress: JobsEnded | None
+    ) -> WorldOutcome:
+        cluster, problem = stay_clusters(world, work)
+        if problem:
+            raise WorldRefusalError(problem)
+        if settings.order not in ORDERS:
+            raise WorldRefusalError(f"unknown order {settings.order}; known: {', '.join(ORDERS)}")
+        shape = job_shapes(work, cluster if stays else None)
+        if settings.compiled and not loader.LOAD_PROBLEM:
+            return run_compiled_policy(
+                world, work, name, settings.order, settings.seed, shape, arrays=[cluster], progress=progress
+            )
+        stands = CentralRun(
+            world, work, lambda view: make(view, cluster, settings.seed), shape.tolist(), settings.order
+        )
+        stands.play()
+        return stands.outcome()
+
+    return WorldPolicy(name, about, run)
+
+
+_BUILT_IN: Final = (
+    _simple(
+        "independent",
+        "every job in the cluster it was submitted to, on the least loaded node there",
+        lambda view, cluster, _: IndependentClusters(view, cluster.tolist()),
+        stays=True,
+    ),
+    _simple(
+        "greedy",
+        "central: a cluster with the data first, then the home, then the emptiest; tightest node there",
+        lambda view, _, __: GreedyCentral(view),
+    ),
+    _simple("best-fit", "central: the node with least left over", lambda _, __, ___: BestFitCentral()),
+    _simple(
+        "least-loaded", "central: the node with the largest free share", lambda _, __, ___: LeastLoadedCentral()
+    ),
+    _simple(
+        "power-of-two", "central: the less loaded of two random nodes", lambda _, __, seed: PowerOfTwo(seed)
+    ),
+)
+_POLICIES: dict[str, WorldPolicy] = {policy.name: policy for policy in _BUILT_IN}
+
+
+def world_policies() -> dict[str, WorldPolicy]:
+    """Return all policies by name."""
+    return dict(_POLICIES)
+
+
+def register_world_policy(policy: WorldPolicy) -> None:
+    """Add a policy with a new name."""
+    assert policy.name not in _POLICIES, policy.name
+    _POLICIES[policy.name] = policy
+
+
+def select_world_policies(names: list[str]) -> list[WorldPolicy]:
+    """Return the policies of these names; raise if one is unknown."""
+    unknown = [name for name in names if name not in _POLICIES]
+    if unknown or not names:
+        raise WorldRefusalError(
+            f"unknown policy {', '.join(unknown) or '(none given)'} for a world; known: {', '.join(_POLICIES)}"
+        )
+    return [_POLICIES[name] for name in names]
