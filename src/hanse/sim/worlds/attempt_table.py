@@ -67,8 +67,8 @@ def node_steps(world: WorldColumns, work: WorkColumns, table: AttemptTable) -> N
 
 
 def speeds_alone(world: WorldColumns, work: WorkColumns) -> Floats:
-    """Return [J, Q] speed of a task of each job alone on a node of each class, its own demand included; 0 where
-    it may not run or does not fit. Of a class's nodes the one with most memory bandwidth counts."""
+    """Return [J, Q] speed of a task of each job alone on a node of each class, its own demand included; 0
+    where it may not run or does not fit. Of a class's nodes the one with most memory bandwidth counts."""
     jobs, classes = work.job_count, len(world.class_names)
     speed = np.zeros((jobs, classes))
     for number in range(classes):
@@ -112,7 +112,8 @@ def job_ends(work: WorkColumns, outcome: WorldOutcome) -> Ints:
 
 
 def ready_times(work: WorkColumns, ends: Ints) -> Ints:
-    """Return [J] the moment at which each job could first start: its arrival, or the last end of its needs."""
+    """Return [J] the moment at which each job could first start: its arrival, or the last end of its
+    needs."""
     ready = work.job_arrival.copy()
     job = np.repeat(np.arange(work.job_count), np.diff(work.needs_offset))
     np.maximum.at(ready, job, ends[work.needs])

@@ -1,12 +1,11 @@
 """A run of a central policy in a world: which jobs wait, in which order, and who is asked when.
 
-All events of one time happen first; then every waiting job is tried in order of (key, job), until none is left or
-its shape fits nowhere: work is conserved unless a policy answers WAIT. A job that is tried places its tasks one by
-one, in order of number, as far as they fit. Messages take no time and are not counted.
+All events of one time happen first; then every waiting job is tried in order of (key, job), until none is
+left or its shape fits nowhere: work is conserved unless a policy answers WAIT. A job that is tried places its
+tasks one by one, in order of number, as far as they fit. Messages take no time and are not counted.
 
-``compiled/central.c`` is the same in C, which tries a shape that fits nowhere again only when room has come free
-that it fits in.
-"""
+``compiled/central.c`` is the same in C, which tries a shape that fits nowhere again only when room has come
+free that it fits in."""
 
 import time
 from collections.abc import Callable
@@ -23,8 +22,8 @@ from hanse.sim.worlds.policy_view import NOWHERE, WAIT, CentralPolicy, PolicyVie
 ORDERS: Final = ("fifo", "fewest-remaining", "shortest-work")
 """Orders of the queue by name; a policy may have its own instead."""
 WORK_WEIGHT: Final = 10
-"""In the order shortest-work: seconds of waiting that make up for one more second of expected run time. So nobody
-waits for ever: what arrives ten times its estimate later comes later."""
+"""In the order shortest-work: seconds of waiting that make up for one more second of expected run time. So
+nobody waits for ever: what arrives ten times its estimate later comes later."""
 
 
 class CentralRun:

@@ -131,11 +131,11 @@ def _integrate_node(
     job = table.job[here]
     begins, ends = np.searchsorted(times, table.run[here]), np.searchsorted(times, table.end[here])
     demand, pollution = np.zeros(len(times)), np.zeros(len(times))
-    for sums, each in ((demand, work.job_demand[job]), (pollution, work.job_pollution[job])):
-        np.add.at(sums, begins, each)
-        np.add.at(sums, ends, -each)
+    for sums, amounts in ((demand, work.job_demand[job]), (pollution, work.job_pollution[job])):
+        np.add.at(sums, begins, amounts)
+        np.add.at(sums, ends, -amounts)
     used = np.cumsum(demand)[:-1] / world.node_bandwidth[node]
-    crowding = np.where(used <= 1.0, world.knee * used**3, world.knee + world.slope * (used - 1.0))
+    crowding: Floats = np.where(used <= 1.0, world.knee * used**3, world.knee + world.slope * (used - 1.0))
     total, seconds = np.cumsum(pollution)[:-1], np.diff(times) * 1e-6
     speed = work.template_speed[work.job_template[job], world.node_class[node]]
     cores = world.node_cpu[node] / 1000.0
@@ -155,12 +155,14 @@ def _find_byte_problems(
     world: WorldColumns, work: WorkColumns, outcome: WorldOutcome, table: AttemptTable
 ) -> list[str]:
     """Compare the bytes read with those that the attempts must have read, by distance."""
-    size = np.where((work.replica_rack >= 0).any(axis=1)[table.job], work.task_bytes[table.task], 0.0)
+    replicas = (work.replica_rack >= 0).sum(axis=1)
+    size = np.where(replicas[table.job] > 0, work.task_bytes[table.task], 0.0)
     read = outcome.bytes_rack + outcome.bytes_lan + outcome.bytes_wan
     if not world.holds_cores:
         # staged data may serve a later attempt, or be staged twice: only each task's first reading is sure
         least = float(size[: len(size) - table.undone].sum())
-        return ["less was read than the tasks' inputs"] if read < least * (1 - SHARE_TOLERANCE) else []
+        too_little = read < least * (1 - SHARE_TOLERANCE)
+        return ["less was read than the tasks' inputs"] if too_little else []
     found = []
     distance, fastest = _sources(world, work, table)
     arrived = table.run >= 0
@@ -179,8 +181,8 @@ def _find_byte_problems(
 
 
 def _sources(world: WorldColumns, work: WorkColumns, table: AttemptTable) -> tuple[Ints, Floats]:
-    """Return the distance (0 rack, 1 cluster, 2 beyond) of each attempt's nearest replica, and the most that one
-    flow from there may have."""
+    """Return the distance (0 rack, 1 cluster, 2 beyond) of each attempt's nearest replica, and the most that
+    one flow from there may have."""
     replicas = work.replica_rack[table.job]
     rack, cluster = world.node_rack[table.node][:, None], world.node_cluster[table.node][:, None]
     source = world.rack_cluster[np.maximum(replicas, 0)]

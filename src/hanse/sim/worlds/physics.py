@@ -1,12 +1,12 @@
 """Physics of a world: attempts on nodes, their rates, their transfers, outages. It decides nothing.
 
-Whoever decides calls ``start``, ``stage`` and ``withdraw`` at a time, and ``advance`` to learn what happens next.
-Between two events every task runs at a constant rate (``columns.py``); the rates on a node are computed again
-when a task there begins to run or ends. Times are whole microseconds: an end is at the first microsecond at which
-no work is left, so a task may do up to a microsecond more than its work.
+Whoever decides calls ``start``, ``stage`` and ``withdraw`` at a time, and ``advance`` to learn what happens
+next. Between two events every task runs at a constant rate (``columns.py``); the rates on a node are computed
+again when a task there begins to run or ends. Times are whole microseconds: an end is at the first
+microsecond at which no work is left, so a task may do up to a microsecond more than its work.
 
-At one time ends of tasks go first, then arrivals of inputs, nodes that come up, nodes that go down; of each, the
-smaller number first. Right after a node has gone down its tasks are lost, in order of their starts.
+At one time ends of tasks go first, then arrivals of inputs, nodes that come up, nodes that go down; of each,
+the smaller number first. Right after a node has gone down its tasks are lost, in order of their starts.
 
 ``compiled/physics.c`` is the same in C, bit for bit.
 """
@@ -160,8 +160,8 @@ class WorldPhysics:
         return True
 
     def stage(self, task: int, rack: int, now: int) -> bool:
-        """Bring a waiting task's input to a rack without a place. True: a STAGED event follows; False: there is
-        nothing to move. After that the task starts in that rack without a transfer."""
+        """Bring a waiting task's input to a rack without a place. True: a STAGED event follows; False: there
+        is nothing to move. After that the task starts in that rack without a transfer."""
         self._move(now)
         attempt = self.attempts[task]
         assert attempt.state == TaskState.WAITING, "a task was staged that does not wait"
@@ -172,8 +172,8 @@ class WorldPhysics:
         return True
 
     def withdraw(self, task: int, now: int) -> None:
-        """Undo a task's attempt, even one that has ended: the task waits again, from nothing. An input that was
-        staged stays where it is."""
+        """Undo a task's attempt, even one that has ended: the task waits again, from nothing. An input that
+        was staged stays where it is."""
         self._move(now)
         attempt = self.attempts[task]
         if attempt.state == TaskState.WAITING:
@@ -307,4 +307,3 @@ class WorldPhysics:
         """Return ``g`` of columns.py."""
         knee, slope = self.world.knee, self.world.slope
         return knee * used * used * used if used <= 1.0 else knee + slope * (used - 1.0)
-

@@ -18,8 +18,8 @@ _WORLD_COLUMNS: Final = (
 )  # fmt: skip
 _WORK_COLUMNS: Final = (
     "job_arrival", "job_home", "job_kind", "job_work_kind", "job_template", "job_offset", "job_cpu",
-    "job_memory", "job_gpu", "job_classes", "job_gang", "job_deadline", "job_estimate", "needs_offset", "needs",
-    "replica_rack", "task_bytes", "task_work", "job_demand", "job_bandwidth_sensitivity",
+    "job_memory", "job_gpu", "job_classes", "job_gang", "job_deadline", "job_estimate", "needs_offset",
+    "needs", "replica_rack", "task_bytes", "task_work", "job_demand", "job_bandwidth_sensitivity",
     "job_cache_sensitivity", "job_pollution", "template_speed", "outage_node", "outage_from", "outage_until",
 )  # fmt: skip
 
@@ -43,8 +43,8 @@ class CompiledPhysics:
         self._columns = [np.ascontiguousarray(column) for column in columns]  # C keeps their addresses
         sizes = np.array(
             [
-                len(world.cluster_names), len(world.rack_cluster), len(world.node_cpu), len(world.class_names),
-                jobs, tasks, len(work.outage_node), world.holds_cores,
+                len(world.cluster_names), len(world.rack_cluster), len(world.node_cpu),
+                len(world.class_names), jobs, tasks, len(work.outage_node), world.holds_cores,
             ], np.int64,
         )  # fmt: skip
         constants = np.array([world.rack_flow_max, world.lan_flow_max, world.knee, world.slope])
@@ -94,7 +94,8 @@ class CompiledPhysics:
         return int(self._library.hanse_world_next(self.handle))
 
     def advance(self, until: int) -> tuple[int, list[WorldEvent]]:
-        """Let the events of the next time happen, if that is not after ``until``; return the time and them."""
+        """Let the events of the next time happen, if that is not after ``until``; return the time and
+        them."""
         count = self._library.hanse_world_advance(self.handle, until, self._events.ctypes.data, EVENTS_MAX)
         self.check()
         rows = self._events[:count].tolist()
@@ -108,8 +109,9 @@ class CompiledPhysics:
         rack, lan, wan = read.tolist()
         return WorldOutcome(
             node=self.node, start=self.start_time, run=self.run_time, end=self.end_time,
-            launches=int(counts[0]), wasted_core_us=int(counts[1]), bytes_rack=rack, bytes_lan=lan, bytes_wan=wan,
-            messages=0, message_bytes=0, decision_ns=self.decision_ns, complete=complete, lost=lost,
+            launches=int(counts[0]), wasted_core_us=int(counts[1]),
+            bytes_rack=rack, bytes_lan=lan, bytes_wan=wan, messages=0, message_bytes=0,
+            decision_ns=self.decision_ns, complete=complete, lost=lost,
         )  # fmt: skip
 
     def check(self) -> None:
