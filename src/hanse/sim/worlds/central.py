@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from hanse.sim.worlds.bound_tasks import BoundTasks
@@ -70,23 +71,9 @@ class CentralRun:
 
     def outcome(self) -> WorldOutcome:
         """Return the outcome so far."""
-        physics = self.physics
-        return WorldOutcome(
-            node=np.array(physics.node, np.int32),
-            start=np.array(physics.start_time, np.int64),
-            run=np.array(physics.run_time, np.int64),
-            end=np.array(physics.end_time, np.int64),
-            launches=physics.launches,
-            wasted_core_us=physics.wasted_core_us,
-            bytes_rack=physics.links.bytes[0],
-            bytes_lan=physics.links.bytes[1],
-            bytes_wan=physics.links.bytes[2],
-            messages=0,
-            message_bytes=0,
-            decision_ns=np.array([self._decision_ns.get(job, 0) for job in range(self._arrived)], np.int64),
-            complete=self._ended == self._work.job_count,
-            lost=np.array(physics.lost, np.int64).reshape(-1, 5),
-        )
+        spent = [self._decision_ns.get(job, 0) for job in range(self._arrived)]
+        outcome = self.physics.outcome(self._ended == self._work.job_count)
+        return msgspec.structs.replace(outcome, decision_ns=np.array(spent, np.int64))
 
     def _play_moment(self, now: int) -> None:
         while (event := self.physics.next_event()).time == now:

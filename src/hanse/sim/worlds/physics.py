@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from hanse.sim.worlds.columns import WorkColumns, WorldColumns
+from hanse.sim.worlds.columns import WorkColumns, WorldColumns, WorldOutcome
 from hanse.sim.worlds.event_times import EventTimes
 from hanse.sim.worlds.links import SharedLinks, time_after
 
@@ -136,6 +136,29 @@ class WorldPhysics:
         if self._downs < len(self._outages) and self._outages[self._downs][0] < found.time:
             found = WorldEvent(self._outages[self._downs][0], EventKind.DOWN, self._outages[self._downs][2])
         return found
+
+    def next_time(self) -> int:
+        """Return the time of the next event; ``NEVER`` if there is none."""
+        return self.next_event().time
+
+    def outcome(self, complete: bool) -> WorldOutcome:
+        """Return the outcome so far, without messages and decision times, which belong to whoever decides."""
+        return WorldOutcome(
+            node=np.array(self.node, np.int32),
+            start=np.array(self.start_time, np.int64),
+            run=np.array(self.run_time, np.int64),
+            end=np.array(self.end_time, np.int64),
+            launches=self.launches,
+            wasted_core_us=self.wasted_core_us,
+            bytes_rack=self.links.bytes[0],
+            bytes_lan=self.links.bytes[1],
+            bytes_wan=self.links.bytes[2],
+            messages=0,
+            message_bytes=0,
+            decision_ns=np.zeros(0, np.int64),
+            complete=complete,
+            lost=np.array(self.lost, np.int64).reshape(-1, 5),
+        )
 
     # --- decisions
 

@@ -22,6 +22,46 @@ _WORK_COLUMNS: Final = (
     "needs", "replica_rack", "task_bytes", "task_work", "job_demand", "job_bandwidth_sensitivity",
     "job_cache_sensitivity", "job_pollution", "template_speed", "outage_node", "outage_from", "outage_until",
 )  # fmt: skip
+_TYPES: Final = {
+    **dict.fromkeys(
+        (
+            "node_cluster", "node_rack", "node_class", "rack_cluster", "job_home", "job_kind", "job_work_kind",
+            "job_template", "job_gang", "replica_rack", "outage_node",
+        ), "int32",
+    ),
+    **dict.fromkeys(
+        (
+            "node_bandwidth", "rack_uplink", "cluster_wan", "wan_flow_max", "class_speed", "task_bytes",
+            "task_work", "job_demand", "job_bandwidth_sensitivity", "job_cache_sensitivity", "job_pollution",
+            "template_speed",
+        ), "float64",
+    ),
+    "job_classes": "uint64",
+}  # fmt: skip
+"""Types of the columns that are not int64."""
+
+
+def _check_columns(world: WorldColumns, work: WorkColumns) -> None:
+    """Check what C cannot: the sizes and types of columns that it reads by address."""
+    clusters, racks, nodes = len(world.cluster_names), len(world.rack_cluster), len(world.node_cpu)
+    jobs, tasks = work.job_count, work.task_count
+    assert work.replica_rack.shape == (jobs, REPLICAS_MAX), "a column for each replica"
+    assert work.template_speed.shape[1] == len(world.class_names), "a speed for each class"
+    assert world.wan_flow_max.shape == (clusters, clusters), "a flow for each pair of clusters"
+    assert (len(world.rack_uplink), len(world.cluster_wan)) == (racks, clusters), "a capacity for each link"
+    assert int(work.job_offset[-1]) == tasks, "an offset for each job"
+    assert len(work.task_bytes) == tasks, "bytes for each task"
+    assert int(work.job_template.max(initial=0)) < len(work.template_speed), "a speed for each template"
+    assert bool((work.template_speed > 0).all()), "a task makes progress wherever it runs"
+    limits = {"node_cluster": clusters, "node_rack": racks, "node_class": len(world.class_names)}
+    for name, limit in limits.items():
+        column = getattr(world, name)
+        assert len(column) == nodes, name
+        assert 0 <= int(column.min()) <= int(column.max()) < limit, name
+    for columns, names in ((world, _WORLD_COLUMNS), (work, _WORK_COLUMNS)):
+        for name in names:
+            kind = str(getattr(columns, name).dtype)
+            assert kind == _TYPES.get(name, "int64"), f"{name} has the type {kind}"
 
 
 class CompiledPhysics:
@@ -29,7 +69,7 @@ class CompiledPhysics:
 
     def __init__(self, world: WorldColumns, work: WorkColumns, shape: SmallInts | None = None) -> None:
         assert loader.LIBRARY is not None, loader.LOAD_PROBLEM
-        assert work.replica_rack.shape[1] == REPLICAS_MAX, "a column for each replica"
+        _check_columns(world, work)
         self._library = loader.LIBRARY
         self.work = work
         tasks, jobs = work.task_count, work.job_count
@@ -102,7 +142,7 @@ class CompiledPhysics:
         return self.now, [WorldEvent(time, EventKind(kind), number) for time, kind, number in rows]
 
     def outcome(self, complete: bool) -> WorldOutcome:
-        """Return the outcome so far, without the messages of whoever decides."""
+        """Return the outcome so far, without messages, which belong to whoever decides."""
         counts, read = self._sums()
         lost: Ints = np.zeros((int(counts[2]), 5), np.int64)
         self._library.hanse_world_lost(self.handle, lost.ctypes.data)
