@@ -76,11 +76,9 @@ def three_clusters() -> WorldColumns:
     return world_of([[0, 0], [0], [0, 0]], [0, 1, 2], cpu=[4_000])
 
 
-def placed(
-    name: str, compiled: bool, world: WorldColumns, work: WorkColumns, order: str = "fifo"
-) -> list[int]:
+def placed(name: str, compiled: bool, world: WorldColumns, work: WorkColumns) -> list[int]:
     """The nodes in order of task."""
-    return play(name, world, work, order, compiled).node.tolist()
+    return [int(node) for node in play(name, world, work, compiled=compiled).node]
 
 
 @BOTH
@@ -221,7 +219,7 @@ def test_a_gang_waits_for_all_its_room_and_others_go_by(compiled: bool) -> None:
 @BOTH
 def test_a_gang_that_loses_a_task_starts_again_as_a_whole(compiled: bool) -> None:
     """Task 1 has ended when the node of task 0 goes down; both run again, on the node that is left."""
-    world = world_of([[0, 0]], [0], cpu=[1_000, 2_000])
+    world = world_of([[0, 0]], [0], cpu=[1_000])
     world = msgspec.structs.replace(world, node_cpu=np.array([1_000, 2_000]))
     work = work_of(
         [2],

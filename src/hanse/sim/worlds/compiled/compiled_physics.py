@@ -25,8 +25,8 @@ _WORK_COLUMNS: Final = (
 _TYPES: Final = {
     **dict.fromkeys(
         (
-            "node_cluster", "node_rack", "node_class", "rack_cluster", "job_home", "job_kind", "job_work_kind",
-            "job_template", "job_gang", "replica_rack", "outage_node",
+            "node_cluster", "node_rack", "node_class", "rack_cluster", "job_home", "job_kind",
+            "job_work_kind", "job_template", "job_gang", "replica_rack", "outage_node",
         ), "int32",
     ),
     **dict.fromkeys(
