@@ -15,9 +15,9 @@ WAIT: Final = -2
 CLOSED: Final = -1
 """Shown milli-CPU of a node that may not be chosen: it is down, or a gang cannot use it."""
 AHEAD_PARTS: Final = 4
-"""Where cores are not held during transfers: one part in so many of a node may be bound to tasks beyond what is
-free. More would fill nodes' lists with tasks that could start earlier elsewhere; none would leave cores idle
-during each transfer."""
+"""Where cores are not held during transfers: one part in so many of a node may be bound to tasks beyond what
+is free. More would fill nodes' lists with tasks that could start earlier elsewhere; none would leave cores
+idle during each transfer."""
 
 
 class PolicyView:
@@ -75,10 +75,9 @@ class CentralPolicy:
     """A policy that decides for all clusters with fresh information. It must be able to ``choose``.
 
     For a job that is tried ``begin`` is called, then for each waiting task in order of number ``choose``, and
-    after each start ``on_start``. For a gang ``choose`` is asked for all tasks before any starts. Where cores are
-    not held during transfers, ``on_start`` comes later: when the input is there and the node has room. An answer
-    ``NOWHERE`` must not change the policy: the compiled run asks less often.
-    """
+    after each start ``on_start``. For a gang ``choose`` is asked for all tasks before any starts. Where cores
+    are not held during transfers, ``on_start`` comes later: when the input is there and the node has room. An
+    answer ``NOWHERE`` must not change the policy: the compiled run asks less often."""
 
     pass_us = 0
     """Jobs that answered WAIT are asked again at whole multiples of this time; 0: it never answers so."""
