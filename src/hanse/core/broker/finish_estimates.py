@@ -102,6 +102,18 @@ class FinishEstimates:
         self._costs[view.index, kind] = names, costs
         return costs
 
+    def expected_duration(self, spec: JobSpec) -> int:
+        """Return the microseconds that a task of a job's first group is expected to take on the best node
+        class known; 0 before any class is known."""
+        if not self.class_names:
+            return 0
+        part = spec.groups[0]
+        number = _number(kind_of(spec, 0))
+        seconds = self.table.find_seconds(
+            work_number(spec), number, part.input_bytes, (part.duration or 0) / SECOND
+        )
+        return max(1, int(SECOND * float(seconds[: len(self.class_names)].min())))
+
     def _transfer_seconds(self, view: ClusterView, spec: JobSpec, group: int) -> float:
         """Return the seconds in which a task reads its input from the nearest cluster that holds it."""
         size = spec.groups[group].input_bytes

@@ -124,10 +124,11 @@ class JobRecord(
         """Return the group of a task."""
         return self.group[index] if self.group else 0
 
-    def facts(self, tenant_usage: int = 0) -> JobFacts:
-        """Return the facts that a queue order may use."""
+    def facts(self, tenant_usage: int = 0, learned_duration: int = 0) -> JobFacts:
+        """Return the facts that a queue order may use. ``learned_duration``: estimate of the broker; 0: the
+        user's counts."""
         spec = self.spec
-        duration = spec.groups[0].duration or 0
+        duration = learned_duration or spec.groups[0].duration or 0
         latency = spec.klass is JobClass.LATENCY
         left, tenant = self.tasks_left, spec.tenant
         return JobFacts(

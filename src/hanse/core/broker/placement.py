@@ -68,7 +68,7 @@ class BrokerPlacement:
         """Claims of this step, by cluster."""
         self.releases: dict[int, list[int]] = {}
         """Grants of each cluster that this step gives back."""
-        self.keys = QueueKeys(context, self.touched_lines)
+        self.keys = QueueKeys(context, self.touched_lines, self.estimates)
 
     # --- the queue -----------------------------------------------------------------------------------------
 
