@@ -57,6 +57,8 @@ class FinishEstimates:
         self.class_names: dict[str, int] = {}
         """Column of each node class in the table."""
         self.table = DurationTable(COLUMNS_AT_FIRST)
+        self.version = 0
+        """Number of changes of what is learned."""
         self._costs: dict[tuple[int, int], tuple[tuple[str, ...], tuple[int, ...]]] = {}
         """Cluster and kind of a shape -> names of classes, and costs; a change of the table empties it."""
 
@@ -156,6 +158,7 @@ class FinishEstimates:
         tasks = [EndedTask(column, seconds, 1.0, size) for column, seconds in samples]
         self.table.add_job(work_number(spec), _number(kind_of(spec, group)), tasks)
         self._costs.clear()
+        self.version += 1
         self.context.mark("broker.learned_durations")
 
     # --- state ---------------------------------------------------------------------------------------------
@@ -170,6 +173,7 @@ class FinishEstimates:
     def restore(self, state: EstimatesState | None) -> None:
         """Restore a dumped state."""
         self._costs.clear()
+        self.version += 1
         self.class_names.clear()
         columns = COLUMNS_AT_FIRST
         names = state.class_names if state is not None else []

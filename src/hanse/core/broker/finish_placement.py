@@ -9,11 +9,11 @@ there is and tells the wardens.
 
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from hanse.core.broker.cluster_view import ClusterView
+from hanse.core.broker.cluster_view import SHAPES_MAX, ClusterView
 from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.finish_estimates import FinishEstimates
 from hanse.core.broker.job_table import JobRecord
@@ -27,7 +27,7 @@ from hanse.model.resources import Resources
 from hanse.policy.finish_time.waiting import WAIT_RATIO, WAIT_SHARE
 from hanse.policy.hashing import hash_numbers
 from hanse.policy.interface import ClusterFacts
-from hanse.policy.node_columns import is_empty
+from hanse.policy.node_columns import NodeColumns, is_empty
 
 PLACES_SHOWN: Final = 3
 """Places named in a decision: the best and its rivals."""
@@ -46,6 +46,17 @@ class Place(msgspec.Struct, gc=False):
     node_class: int
 
 
+class KnownPlaces(NamedTuple):
+    """Places of a shape, as long as neither the estimates nor the nodes change."""
+
+    version: int
+    nodes: list[NodeColumns]
+    """Nodes of the clusters that may be used: other objects are other nodes."""
+    places: list[Place]
+    ideal: int
+    """Cost of the best place; 0: there is none."""
+
+
 class FinishPlacement:
     """Placement of one broker's single tasks by estimated finish."""
 
@@ -57,6 +68,7 @@ class FinishPlacement:
         self.estimates = estimates
         self._claim = claim
         self._touched_lines = touched_lines
+        self._known: dict[Shape, KnownPlaces] = {}
         self._limits: list[tuple[int, JobId, int]] = []
         """Ends of limits: time, job, group. Some are obsolete."""
 
@@ -82,8 +94,9 @@ class FinishPlacement:
         waiting, shape = record.waiting[group], line.shape
         limit = self._limit_of(record, group, shape)
         open_here = {view.index for view in views}
-        reason = NO_ROOM_SEEN if views else ASKED_FOR if self._usable_views(shape) else NONE_OPEN
-        for place in self._rank(record, self._places(record, group, shape)):
+        places = self._places(record, group, shape).places
+        reason = NO_ROOM_SEEN if views else ASKED_FOR if places else NONE_OPEN
+        for place in self._rank(record, places):
             if waiting and limit and place.cost > limit:
                 reason = WAITS_FOR_BETTER
                 self._watch(record, group, shape)
@@ -132,25 +145,23 @@ class FinishPlacement:
             self._claim(view, record, group, nodes, line.shape.ask, preference)
         return len(nodes)
 
-    def _usable_views(self, shape: Shape) -> list[ClusterView]:
-        """Return the clusters that could ever run a task, whether they have room or not."""
-        return [
-            view
-            for view in self.context.views
-            if view.is_open
-            and view.state.snapshot is not None
-            and not view.state.given_up
-            and view.can_ever_hold(shape)
-        ]
-
-    def _places(self, record: JobRecord, group: int, shape: Shape) -> list[Place]:
-        """Return the places where a task could ever run, by cluster and class."""
-        return [
-            Place(cost, view, number)
-            for view in self._usable_views(shape)
-            for number, cost in enumerate(self.estimates.costs(view, record, group, shape.kind))
-            if not is_empty(view.compile_shape(shape).mask & view.node_classes.masks[number])
-        ]
+    def _places(self, record: JobRecord, group: int, shape: Shape) -> KnownPlaces:
+        """Return the places where a task could ever run, with room or not."""
+        views = [v for v in self.context.views if v.is_open and v.usable.nodes and not v.state.given_up]
+        nodes = [view.usable for view in views]
+        known = self._known.get(shape)
+        if known is None or known.version != self.estimates.version or known.nodes != nodes:
+            places = [
+                Place(cost, view, number)
+                for view in views
+                for number, cost in enumerate(self.estimates.costs(view, record, group, shape.kind))
+                if not is_empty(view.compile_shape(shape).mask & view.node_classes.masks[number])
+            ]
+            if len(self._known) >= SHAPES_MAX:
+                self._known.clear()
+            ideal = min([place.cost for place in places], default=0)
+            known = self._known[shape] = KnownPlaces(self.estimates.version, nodes, places, ideal)
+        return known
 
     def _rank(self, record: JobRecord, places: list[Place]) -> list[Place]:
         """Return the places, the best first."""
@@ -173,17 +184,13 @@ class FinishPlacement:
 
     def _limit_of(self, record: JobRecord, group: int, shape: Shape) -> int:
         """Return the cost above which no place is acceptable now; 0: every place is."""
-        ideal = self._ideal(record, group, shape)
+        ideal = self._places(record, group, shape).ideal
         waited = self.context.now - record.ready.get(group, self.context.now)
         return int(ideal * WAIT_RATIO) if waited < ideal * WAIT_SHARE * MILLISECOND else 0
 
-    def _ideal(self, record: JobRecord, group: int, shape: Shape) -> int:
-        """Return the cost of the best place, with or without room; 0: no place is known."""
-        return min([place.cost for place in self._places(record, group, shape)], default=0)
-
     def _watch(self, record: JobRecord, group: int, shape: Shape) -> None:
         """Remember when the limit of a group ends."""
-        ideal = self._ideal(record, group, shape)
+        ideal = self._places(record, group, shape).ideal
         until = record.ready[group] + int(ideal * WAIT_SHARE) * MILLISECOND + 1
         if record.limited_until.get(group) != until:
             record.limited_until[group] = until
@@ -210,6 +217,7 @@ class FinishPlacement:
 
     def restore(self) -> None:
         """Find the limits of the restored jobs again."""
+        self._known.clear()
         self._limits = sorted(
             (until, record.id, group)
             for record in self.context.jobs.values()
@@ -220,7 +228,7 @@ class FinishPlacement:
     def _describe_places(self, record: JobRecord, group: int, shape: Shape) -> str:
         """Return the best places and their estimates, for people."""
         texts = []
-        for place in self._rank(record, self._places(record, group, shape))[:PLACES_SHOWN]:
+        for place in self._rank(record, self._places(record, group, shape).places)[:PLACES_SHOWN]:
             name = place.view.node_classes.names[place.node_class]
             texts.append(f"{place.view.name}{f' on {name}' if name else ''} {place.cost / 1000:.3g} s")
         return ", ".join(texts)

@@ -95,7 +95,9 @@ def make_world_league(world: WorldColumns, work: WorkColumns, settings: WorldLea
         assert len(members) == members[-1] - members[0] + 1, "nodes of a cluster are neighbours"
         runner = f"{name}.runner"
         nodes = tuple([_node(world, int(node), runner) for node in members])
-        machines[name] = Warden(WardenConfig(name, nodes, brokers, timings), NODE_RANKERS.get(settings.node_ranker)())
+        machines[name] = Warden(
+            WardenConfig(name, nodes, brokers, timings), NODE_RANKERS.get(settings.node_ranker)()
+        )
         machines[runner] = Runner(RunnerConfig(runner, name, tuple(range(len(nodes))), timings))
         first_node[runner] = int(members[0])
         runners.append(runner)

@@ -130,7 +130,9 @@ class WorldShell:
         name = brokers[self._home[job] % len(brokers)]
         work = self.work
         needs = work.needs[int(work.needs_offset[job]) : int(work.needs_offset[job + 1])].tolist()
-        event = JobSubmitted(now, CLIENT, job, self.jobs.make_spec(job, tuple([self.id_of[at] for at in needs])))
+        event = JobSubmitted(
+            now, CLIENT, job, self.jobs.make_spec(job, tuple([self.id_of[at] for at in needs]))
+        )
         began = process_time_ns()
         effects = self.handle[name](event)
         self.decision_ns.append(process_time_ns() - began)
