@@ -279,10 +279,16 @@ def shape_of(spec: JobSpec, group: int, gang: int) -> Shape:
         preemptible=spec.preemptible,
         clusters_allowed=spec.clusters_allowed,
         clusters_forbidden=spec.clusters_forbidden,
+        together=spec.together,
+        spread=spec.spread,
+        spread_max=spec.spread_max,
     )
 
 
 def template_of(spec: JobSpec, group: int, shape: Shape, shard: ShardId) -> TaskTemplate:
     """Return what a warden must know of a group."""
     part = spec.groups[group]
-    return TaskTemplate(shape, shard, part.payload, spec.grace, spec.unreachable, part.duration)
+    first = sum([before.count for before in spec.groups[:group]])
+    return TaskTemplate(
+        shape, shard, part.payload, spec.grace, spec.unreachable, part.duration, part.name, first, part.count
+    )

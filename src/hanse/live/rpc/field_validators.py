@@ -136,6 +136,9 @@ def shape_problem(subject: Shape) -> str | None:
         0 <= subject.gang <= TASKS_PER_JOB_MAX and -PRIORITY_MAX <= subject.priority <= PRIORITY_MAX
     ):
         problem = "a gang or a priority out of range"
+    has_spread = subject.spread or subject.spread_max
+    if has_spread and not (is_name(subject.spread) and 0 <= subject.spread_max <= TASKS_PER_JOB_MAX):
+        problem = problem or "an invalid spread"
     if problem is None and not (
         are_names(subject.labels, LABELS_MAX)
         and are_names(subject.clusters_allowed, CLUSTERS_MAX)
@@ -180,6 +183,8 @@ def task_batch_problem(subject: TaskBatch) -> str | None:
         and len(template.payload) <= PAYLOAD_BYTES_MAX
         and 0 <= template.grace <= GRACE_MAX
         and (template.duration is None or 1 <= template.duration <= DEADLINE_MAX)
+        and is_name(template.group)
+        and template.first >= 0 <= template.count <= TASKS_PER_JOB_MAX - template.first
     ):
         return "an invalid task template"
     return shape_problem(template.shape) or _size(subject.size, template.shape)
