@@ -103,6 +103,8 @@ def _pair_problem(one: Told, other: Told) -> str:
         return f"{task_text(mate)} has node rank {its_place.node_rank} on node {its_node.index}"
     if its_node is node and its_place.local_rank == place.local_rank:
         return f"{task_text(mate)} has the same local rank {place.local_rank}"
+    if its_node is node and its_place.rank - its_place.local_rank != place.rank - place.local_rank:
+        return f"{task_text(mate)} is on the same node, and their ranks are no neighbours"
     return ""
 
 
