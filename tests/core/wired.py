@@ -84,7 +84,8 @@ class Wired:
     def __init__(
         self, clusters: dict[str, tuple[NodeConfig, ...]], brokers: tuple[str, ...] = ("b1",),
         timings: Timings = USUAL, reserve: int = 0, order: str = "fifo", placer: str = "best-fit",
-        sizer: str = "least", boot: bool = True, *, node_ranker: str = "first", cluster_ranker: str = "rotate",
+        sizer: str = "least", boot: bool = True, *, node_ranker: str = "first",
+        cluster_ranker: str = "rotate",
     ) -> None:  # fmt: skip
         self.now = 0
         self.machines: dict[str, Machine] = {}

@@ -11,6 +11,16 @@ from hanse.model.resources import Resources
 DRIFT_PERCENT: Final = 3
 """Bound of the error of a clock's rate; every wait for another machine's lease adds it."""
 
+GANG_PORT_FIRST: Final = 20_000
+"""First port of the first cluster's gangs. The ports of all clusters end below those that Linux gives to
+outgoing connections (32768 and above)."""
+GANG_PORTS: Final = 100
+"""Ports of one cluster: gangs with the same host of rank 0 that can run at once without sharing one."""
+GANG_PORT_RANGES: Final = 100
+"""Clusters with ports of their own; further ones share them with others, as a rule on other hosts."""
+LOCAL_HOST: Final = "127.0.0.1"
+"""Host of a node that names none."""
+
 
 LOCAL_RATE: Final = 400_000_000
 """Bytes a second that a task reads from its own cluster, if nothing is declared."""
@@ -65,6 +75,8 @@ class NodeConfig(msgspec.Struct, frozen=True):
     attributes: tuple[tuple[str, Value], ...] = ()
     runner: str = ""
     """Name of the runner that serves it."""
+    host: str = ""
+    """Host name or address under which the tasks of gangs reach it; empty: this machine only."""
 
 
 class BrokerConfig(msgspec.Struct, frozen=True):
@@ -135,6 +147,8 @@ class WardenConfig(msgspec.Struct, frozen=True):
     """Attempts that run or have an unacknowledged end; further claims are refused as busy."""
     retired: tuple[str, ...] = ()
     """Brokers that have left permanently; they keep their places in ``brokers``."""
+    first_port: int = GANG_PORT_FIRST
+    """First of the ``GANG_PORTS`` ports that this warden gives to gangs."""
 
     @property
     def active_brokers(self) -> tuple[str, ...]:

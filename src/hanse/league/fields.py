@@ -20,6 +20,7 @@ CLUSTERS_MAX: Final = 1_000
 RUNNERS_MAX: Final = 1_000
 """Runners of one cluster on machines of their own."""
 NAME_CHARACTERS_MAX: Final = 63
+HOST_CHARACTERS_MAX: Final = 255
 SANDBOXES: Final = ("auto", "none", "namespace", "bwrap")
 LIMITS: Final = ("auto", "v2", "v1", "rlimit")
 POLICIES: Final[dict[str, Registry[Any]]] = {
@@ -168,6 +169,12 @@ NODE_FIELDS: Final = (
         "attributes", "mapping of names to texts, whole numbers or true and false", "{}", "",
         "Attributes of each node, which the `where` of a job looks at.",
         "attributes: {zone: a, arch: arm64, disk_gb: 500}",
+    ),
+    FileField(
+        "address", "host name or address", "", "without a port",
+        "Where the tasks of a gang reach those on these nodes. Left out: the host of the runner's `address`, "
+        "or of the warden's.",
+        "address: 10.0.0.5",
     ),
     FileField(
         "runner", "text", "", "a runner of the cluster",

@@ -32,7 +32,13 @@ from hanse.league.fields import (
     RUNNER_FIELDS,
     RUNNERS_MAX,
 )
-from hanse.league.value_readers import read_listen_address, read_member_name, read_name, registry_reader
+from hanse.league.value_readers import (
+    read_host,
+    read_listen_address,
+    read_member_name,
+    read_name,
+    registry_reader,
+)
 from hanse.model.constraints import Value
 from hanse.model.field_descriptions import names_of
 from hanse.model.field_reader import FieldReader, read_flag, read_text
@@ -191,7 +197,8 @@ def _read_nodes(
     )
     nothing: tuple[tuple[str, Value], ...] = ()
     attributes = fields.read("attributes", _read_attributes, nothing)
-    return (NodeConfig(capacity, attributes, runner),) * count
+    host = fields.read("address", read_host, "")
+    return (NodeConfig(capacity, attributes, runner, host),) * count
 
 
 def _read_custom(value: object, field: str) -> tuple[tuple[str, int], ...] | Problem:

@@ -84,6 +84,8 @@ def _nodes_to_data(cluster: ClusterEntry) -> list[dict[str, object]]:
             line["resources"] = dict(node.capacity.custom)
         if node.attributes:
             line["attributes"] = dict(node.attributes)
+        if node.host:
+            line["address"] = node.host
         if node.runner != cluster.own_runner:
             line["runner"] = node.runner
         data.append(line)

@@ -45,6 +45,7 @@ from hanse.model.job import (
     JobClass,
     OnLoss,
     Proximity,
+    Together,
     UnreachablePolicy,
 )
 from hanse.model.job_validation import AFFINITIES_MAX, AFTER_MAX, CLUSTERS_MAX, SPEED_MAX, SPEED_UP_POINTS_MAX
@@ -84,6 +85,7 @@ _CLASS: Final = _choice(JobClass, JobClass.BATCH)
 _UNREACHABLE: Final = _choice(UnreachablePolicy, UnreachablePolicy.MOVE)
 _ON_LOSS: Final = _choice(OnLoss, OnLoss.RETRY)
 _SCOPE: Final = _choice(Proximity, Proximity.NODE)
+_TOGETHER: Final = _choice(Together, Together.CLUSTER)
 
 CLUSTERS_FIELDS: Final = (
     JobField(
@@ -175,9 +177,8 @@ JOB_FIELDS: Final = (
         option=CommandOption(("--retries",), 150, "Retries of a task that fails.", "N", OptionKind.WHOLE),
     ),
     JobField(
-        "preemptible", "true or false", "false", "",
-        "More urgent work may stop the job's tasks; they start again later.", "preemptible: true",
-        read=read_flag, schema=bool,
+        "preemptible", "true or false", "false", "", "More urgent work may stop the job's tasks; they start "
+        "again later.", "preemptible: true", read=read_flag, schema=bool,
         option=CommandOption(
             ("--preemptible",), 170, "More urgent jobs may stop it; it starts again later.",
             kind=OptionKind.FLAG,
@@ -193,9 +194,27 @@ JOB_FIELDS: Final = (
         "gang", "true or false", "false", "a gang has one group",
         "All tasks start together in one cluster, or none starts.", "gang: true\ncount: 4",
         read=read_flag, schema=bool,
-        option=CommandOption(
-            ("--gang",), 160, "Start all tasks together, in one cluster, or none.", kind=OptionKind.FLAG
-        ),
+        option=CommandOption(("--gang",), 160, "Start all tasks together, or none.", kind=OptionKind.FLAG),
+    ),
+    JobField(
+        "together", _TOGETHER.kind, "cluster", "needs `gang: true`",
+        "Part of a cluster in which a gang runs. `rack`: nodes of one attribute `rack`. `node`: one node.",
+        "gang: true\ntogether: rack\ncount: 4", read=_TOGETHER.read, write=str, schema=_TOGETHER.schema,
+        option=CommandOption(("--together",), 161, "Part of a cluster for a gang.", choices=_TOGETHER.words),
+    ),
+    JobField(
+        "spread", "text", '""', "needs `gang: true`",
+        "Attribute of nodes, such as `zone`, over the values of which a gang is spread, as evenly as room "
+        "allows. Nodes without it are not used. Empty: no spread.",
+        "gang: true\nspread: zone\ncount: 4", read=read_text, schema=str,
+        option=CommandOption(("--spread",), 162, "Spread a gang over an attribute of nodes.", "ATTRIBUTE"),
+    ),
+    JobField(
+        "spread_max", "whole number", "0", f"0 to {TASKS_PER_JOB_MAX:,}; needs `spread`",
+        "Largest number of tasks on the nodes of one value of `spread`; 0: no bound.",
+        "gang: true\nspread: zone\nspread_max: 2\ncount: 4", read=read_integer,
+        schema=Annotated[int, Meta(ge=0, le=TASKS_PER_JOB_MAX)],
+        option=CommandOption(("--spread-max",), 163, "Most tasks of each value.", "N", OptionKind.WHOLE),
     ),
     JobField(
         "unreachable", _UNREACHABLE.kind, "move", "",
@@ -361,10 +380,8 @@ PROGRAM_FIELDS: Final = (
         "Environment variables. Those of a group are added to those of the job and win over them.",
         "env: {MODE: fast}",
         read=read_variables, write=dict, schema=dict[str, str | int], merge=merge_variables,
-        option=CommandOption(
-            ("--env",), 240, "A variable of its environment; without a value, that of this shell.",
-            "NAME[=VALUE]", OptionKind.VARIABLES,
-        ),
+        option=CommandOption(("--env",), 240, "A variable of its environment; without a value, that of this "
+                             "shell.", "NAME[=VALUE]", OptionKind.VARIABLES),
     ),
     JobField(
         "workdir", "text", "", "",

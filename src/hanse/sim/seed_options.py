@@ -213,7 +213,10 @@ def _draw_nodes(rng: Random, cluster: str, count: int) -> tuple[NodeConfig, ...]
             custom=(("fpga", 2),) if rng.random() < 0.25 else (),
         )
         runner = f"{cluster}r{position % runners + 1}"
-        nodes.append(NodeConfig(capacity, tuple(sorted(attributes.items())), runner))
+        if position % 4:  # some nodes are in no rack
+            attributes["rack"] = f"r{position // 3}"
+        host = f"host{position % runners + 1}.{cluster}"
+        nodes.append(NodeConfig(capacity, tuple(sorted(attributes.items())), runner, host))
     return tuple(nodes)
 
 

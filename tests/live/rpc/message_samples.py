@@ -35,6 +35,7 @@ DELTA = m.Delta(C1, 1, 5, 6, (0, 3), ((1, 2, 0), (0, 0, 0)))
 SPEC = JobSpec((TaskGroup(count=2),))
 REPLICA = m.Replica(JOB, SPEC, 5, ((1, 5, 1),))
 START = m.StartTask(TASK, 1, 2, ASK, "b1#1", UnreachablePolicy.MOVE, b"x")
+LAYOUT = m.GroupLayout(JOB, 0, 4, "main", (0, 2, 3), ((2, "10.0.0.5", 2), (3, "fd00::6", 1)), 20_000)
 SNAPSHOT = m.ClusterSnapshot(
     cluster=C1,
     epoch=1,
@@ -85,6 +86,7 @@ FROM_BROKER = (
 )
 TO_RUNNER = (
     m.RunnerOrders(NOW, (START,), (m.StopTask(TASK, 1, 0),), ((TASK, 1),)),
+    m.RunnerOrders(NOW, (START,), layouts=(LAYOUT,)),
     m.RunnerLease(1, NOW, ("b1#1",)),
     m.Rejoin(1),
 )

@@ -26,6 +26,7 @@ from tests.live.rpc.message_samples import (
     DELTA,
     END,
     JOB,
+    LAYOUT,
     LINE,
     LOT,
     NOW,
@@ -262,6 +263,17 @@ NONSENSE: dict[str, Any] = {
     "gossip: many": m.Gossip((m.MemberStatus("b2", 1, 1),) * 1_024),
     "orders: echo of the future": m.RunnerOrders(NOW + 1),
     "orders: start twice": m.RunnerOrders(NOW, (START, START)),
+    "orders: layouts": m.RunnerOrders(NOW, (START,), layouts=(LAYOUT, spoilt(LAYOUT, first=9))),
+    "orders: layout without start": m.RunnerOrders(NOW, layouts=(LAYOUT,)),
+    **{
+        f"orders: layout with {fields}": m.RunnerOrders(NOW, (START,), layouts=(spoilt(LAYOUT, **fields),))
+        for fields in (
+            {"job": 0}, {"first": -1}, {"count": 0}, {"group": ""}, {"port": -1}, {"port": 65_536},
+            {"ranks": (0, 2, 2)}, {"ranks": (0, 2, 4)}, {"ranks": (0, 2)}, {"ranks": ()}, {"runs": ()},
+            {"runs": ((2, "a", 2), (-1, "b", 1))}, {"runs": ((2, "a", 3), (3, "b", 0))},
+            {"runs": ((2, "a b", 3),)}, {"runs": ((2, "a,b", 3),)}, {"runs": ((2, "", 3),)},
+        )
+    },
     "orders: node of another": start(node=1),
     "orders: task": start(task=TaskId(0)),
     "orders: attempt": start(attempt=0),

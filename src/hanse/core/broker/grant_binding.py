@@ -103,6 +103,8 @@ class GrantBinding:
         if not self.placement.can_claim(view, record.shard) or not line.shape.allows_cluster(view.name):
             return False
         tasks = take_last(record.waiting[group], len(offer.nodes))
+        if record.spec.gang:
+            tasks.sort()  # as in a claim
         context.queue.add(line, -1)
         size = line.shape.ask
         if line.shape.ask_max is not None:

@@ -289,6 +289,9 @@ def shape_of(spec: JobSpec, group: int, gang: int, kind: int = 0) -> Shape:
         preemptible=spec.preemptible,
         clusters_allowed=spec.clusters_allowed,
         clusters_forbidden=spec.clusters_forbidden,
+        together=spec.together,
+        spread=spec.spread,
+        spread_max=spec.spread_max,
         kind=kind,
     )
 
@@ -301,7 +304,10 @@ def kind_of(spec: JobSpec, group: int) -> str:
 def template_of(spec: JobSpec, group: int, shape: Shape, shard: ShardId) -> TaskTemplate:
     """Return what a warden must know of a group."""
     part = spec.groups[group]
-    return TaskTemplate(shape, shard, part.payload, spec.grace, spec.unreachable, part.duration)
+    first = sum([before.count for before in spec.groups[:group]])
+    return TaskTemplate(
+        shape, shard, part.payload, spec.grace, spec.unreachable, part.duration, part.name, first, part.count
+    )
 
 
 def take_last(waiting: list[int], count: int) -> list[int]:

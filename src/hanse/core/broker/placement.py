@@ -6,6 +6,7 @@ to.
 """
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from hanse.core.broker.cluster_view import ClusterView
@@ -40,8 +41,10 @@ from hanse.model.duration_stats import DurationStatsUpdate
 from hanse.model.events import AdviceReceived
 from hanse.model.ids import JobId
 from hanse.model.messages import NodePreference, QueueKey, Shape, TaskBatch, TaskTemplate
-from hanse.model.resources import Resources
+from hanse.model.resources import Resources, Vector
+from hanse.policy.gang_topology import choose_gang, has_topology
 from hanse.policy.hashing import hash_numbers
+from hanse.policy.node_columns import MaskWords
 
 BATCH_TASKS_MAX: Final = 100
 """Tasks in one batch."""
@@ -322,9 +325,13 @@ class BrokerPlacement:
             if vector is None:
                 continue
             nodes: list[int] = []
-            if not shape.gang:
+            if has_topology(shape):
+                choose = partial(self._place_part, view, vector, start)
+                index = view.attribute_index
+                nodes = choose_gang(shape, view.usable, vector, compiled.mask, count, index, choose)
+            elif not shape.gang:
                 nodes = place(view.usable, vector, compiled.own_mask, start, count, 0, counts)
-            if len(nodes) < count:
+            if len(nodes) < count and not has_topology(shape):
                 nodes += place(view.usable, vector, compiled.mask, start, count - len(nodes), 0, counts)
             if len(nodes) == count or (size == shape.ask and nodes and not shape.gang):
                 self._claim(view, record, group, nodes, size)
@@ -334,11 +341,18 @@ class BrokerPlacement:
         compiled.failed_at = view.gains.checkpoint
         return 0
 
+    def _place_part(self, view: ClusterView, size: Vector, at: int, mask: MaskWords, count: int) -> list[int]:
+        """Find room for a part of a gang among some nodes."""
+        counts = view.attribute_index.attribute_counts
+        return self.context.placer.place(view.usable, size, mask, at, count, 0, counts)
+
     def _claim(
         self, view: ClusterView, record: JobRecord, group: int, nodes: list[int], size: Resources,
         preference: NodePreference | None = None,
     ) -> None:  # fmt: skip
         tasks = take_last(record.waiting[group], len(nodes))
+        if record.spec.gang:
+            tasks.sort()  # ranks follow the indices: neighbours share a node
         lines = self.context.queue
         lines.add(lines.lines[record.lines[group]], -1 if record.spec.gang else -len(tasks))
         most = len(tasks) if record.spec.gang else BATCH_TASKS_MAX

@@ -58,7 +58,7 @@ class Warden:
         self.marks: dict[str, int] = {}
         self._timings = config.timings
         self.links = self._links = LinkSet(config.name, config.timings, config.retired)
-        self._ledger = Ledger(config.name, config.nodes, config.reserve)
+        self._ledger = Ledger(config.name, config.nodes, config.reserve, config.first_port)
         self.drains = Drains(self._ledger)
         self._random = StepRandom()
         unacked_ends = UnackedEnds()

@@ -140,6 +140,9 @@ def shape_problem(subject: Shape) -> str | None:
         and 0 <= subject.kind <= NUMBER_MAX
     ):
         problem = "a gang, a priority or a kind out of range"
+    has_spread = subject.spread or subject.spread_max
+    if has_spread and not (is_name(subject.spread) and 0 <= subject.spread_max <= TASKS_PER_JOB_MAX):
+        problem = problem or "an invalid spread"
     if problem is None and not (
         are_names(subject.labels, LABELS_MAX)
         and are_names(subject.clusters_allowed, CLUSTERS_MAX)
@@ -184,6 +187,8 @@ def task_batch_problem(subject: TaskBatch) -> str | None:
         and len(template.payload) <= PAYLOAD_BYTES_MAX
         and 0 <= template.grace <= GRACE_MAX
         and (template.duration is None or 1 <= template.duration <= DEADLINE_MAX)
+        and is_name(template.group)
+        and template.first >= 0 <= template.count <= TASKS_PER_JOB_MAX - template.first
     ):
         return "an invalid task template"
     return (

@@ -32,6 +32,7 @@ from hanse.model.messages.failover import (
     RequestTakeover,
 )
 from hanse.model.messages.gossip import Gossip, MemberStatus
+from hanse.model.messages.group_layout import GroupLayout, TaskPlace
 from hanse.model.messages.history_check import HistoryQuery, HistoryReply
 from hanse.model.messages.job_watch import JobEnded, WatchJobs
 from hanse.model.messages.runners import (
@@ -70,6 +71,7 @@ __all__ = [
     "DurationStatsUpdate",
     "Envelope",
     "Gossip",
+    "GroupLayout",
     "HeartbeatReply",
     "HistoryQuery",
     "HistoryReply",
@@ -105,6 +107,7 @@ __all__ = [
     "StartTask",
     "StopTask",
     "TaskBatch",
+    "TaskPlace",
     "TaskTemplate",
     "TaskUpdates",
     "WardenHeartbeat",

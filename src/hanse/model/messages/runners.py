@@ -5,6 +5,7 @@ import msgspec
 from hanse.model.ids import Instant, ShardId, TaskId
 from hanse.model.job import UnreachablePolicy
 from hanse.model.messages.attempts import AttemptEnd
+from hanse.model.messages.group_layout import GroupLayout
 from hanse.model.resources import Resources
 
 WithheldCapacity = tuple[int, Resources]
@@ -39,6 +40,7 @@ class RunnerOrders(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     starts: tuple[StartTask, ...] = ()
     stops: tuple[StopTask, ...] = ()
     forget: tuple[tuple[TaskId, int], ...] = ()  # ends that the warden has on record
+    layouts: tuple[GroupLayout, ...] = ()  # of the groups of ``starts``
 
 
 class RunnerReport(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="report"):

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from hanse.live.backends.place_variables import PLACE_VARIABLES, place_variables
 from hanse.live.backends.process.cgroups import TaskLimits
 from hanse.live.backends.process.default_memory import MemoryDefault
 from hanse.live.backends.process.launcher_protocol import (
@@ -140,6 +141,7 @@ class StartRequestEncoder:
             b"HANSE_JOB=" + job.encode(),
             b"HANSE_TASK=%d" % index,
             b"HANSE_ATTEMPT=%d" % attempt,
+            *[f"{name}={value}".encode() for name, value in place_variables(launch)],
         ]
         if not shared.has_home:
             env.append(b"HOME=" + home)
@@ -225,7 +227,7 @@ class StartRequestEncoder:
             HANSE_CPUS=cpus,
             HANSE_GPUS=str(launch.size.gpu),
         )
-        for name in ("HANSE_JOB", "HANSE_TASK", "HANSE_ATTEMPT"):
+        for name in ("HANSE_JOB", "HANSE_TASK", "HANSE_ATTEMPT", *PLACE_VARIABLES):
             env.pop(name, None)
         return env
 
