@@ -60,6 +60,10 @@ def make_work(
         goal = float(wanted[cluster]) + missing
         homes[cluster] = draw_home_jobs(draw, stretches[cluster % len(stretches)], goal)
         missing = goal - homes[cluster].core_seconds
+    if not any(len(home.arrival) for home in homes.values()):
+        raise WorldError(
+            f"no job is small enough for a load of {load:g}; take a larger world, load or horizon"
+        )
     ordered = [homes[cluster] for cluster in range(len(world.clusters))]
     passes = max(home.passes for home in ordered)
     name = (

@@ -175,9 +175,11 @@ def _draw_gangs(draw: HomeDraw, traits: TraitRows, shapes: JobShapes, counts: In
     ]
     odds = draw.generator(Stream.GANGS).random(len(counts))
     chosen = (odds < rules.share) & (counts > 1) & np.isin(traits.kind, numbers)
-    most = gang_sizes(draw.world, shapes, rules.topology)
+    most = gang_sizes(draw.world, shapes.take(np.flatnonzero(chosen)), rules.topology)
     gang[chosen] = GANG_TOPOLOGIES.index(rules.topology) + 1
-    return gang, np.where(chosen, np.minimum(counts, most), counts)
+    counts = counts.copy()
+    counts[chosen] = np.minimum(counts[chosen], most)
+    return gang, counts
 
 
 def _draw_work(draw: HomeDraw, trace: TraceStretch, traits: TraitRows, counts: Ints, source: Ints) -> Floats:
@@ -237,9 +239,9 @@ def _choose_window(draw: HomeDraw, trace: TraceStretch, found: _Candidates, want
 def _window(draw: HomeDraw, core_seconds: Floats, wanted: float) -> tuple[int, int]:
     """Return the bounds of a window of submissions that does not overshoot; the seed draws its beginning."""
     before = np.concatenate([np.zeros(1), np.cumsum(core_seconds)])
-    last = int(np.searchsorted(before, before[-1] - wanted * (1 + TOLERANCE), side="right")) - 1
+    last = int(np.searchsorted(before, before[-1] - wanted, side="right")) - 1
     begin = int(draw.generator(Stream.WINDOW).random() * (max(0, last) + 1))
-    end = int(np.searchsorted(before, before[begin] + wanted * (1 + TOLERANCE), side="right")) - 1
+    end = int(np.searchsorted(before, before[begin] + wanted, side="right")) - 1
     return begin, max(begin, end)
 
 
