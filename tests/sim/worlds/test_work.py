@@ -403,6 +403,25 @@ def test_constraints_name_the_classes() -> None:
     assert set(work.job_gpu[work.job_work_kind == 2].tolist()) == {2}
 
 
+def test_a_gang_counts_only_the_nodes_that_it_may_use() -> None:
+    toy = toy_world(work=WorkRules(gangs=GangRules(share=1.0, topology="node")))
+    world = replace(toy, work_kinds=(WorkKind(name="old", cores=(2,), requires='class == "old"'),))
+    work = work_of(world, toy_chunk(tasks=40))
+    assert set(np.diff(work.job_offset).tolist()) == {8}, "16 cores, and not the 32 of a new node"
+
+
+def test_jobs_that_would_overshoot_give_way_to_smaller_ones() -> None:
+    """One job of nine is a tenth of all the work, so no window of neighbours has the wanted load."""
+    world = toy_world()
+    jobs, tasks = 900, 40
+    duration = np.full((jobs, tasks), 5 * SECOND)
+    duration[::9] = 600 * SECOND
+    chunk = toy_chunk(jobs, tasks, duration=duration.ravel())
+    for seed in range(8):
+        facts = describe_work(work_of(world, chunk, load=0.7, seed=seed), world)
+        assert facts["load"] == pytest.approx(0.7, rel=0.02), seed
+
+
 @pytest.mark.parametrize(("topology", "code"), [("cluster", 1), ("rack", 2), ("node", 3)])
 def test_gangs_fit_their_place(topology: str, code: int) -> None:
     rules = WorkRules(gangs=GangRules(share=0.5, topology=topology, kinds=("compute",)))

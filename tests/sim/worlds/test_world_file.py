@@ -85,7 +85,7 @@ REFUSALS = [
     ("memory: 64GiB", "memory: 64GiB, gpus: 2", "old has GPUs, so it says of which kind"),
     ("world: small", "world: small\ndata: {replicas: 5}", "data.replicas: this is a whole number"),
     ("world: small", "world: small\nwork: {task_least: 1h}", "the least work of a task is more than the"),
-    ("world: small", "world: small\nwork: {gangs: {topology: pod}}", "gangs.topology: this is one of cluster"),
+    ("world: small", "world: small\nwork: {gangs: {topology: pod}}", "gangs.topology: this is one of"),
     ("world: small", "world: small\nwork: {deadlines: {slack_least: 9}}", "the least slack is more than"),
     ("world: small", "world: small\nfailures: 3", "failures: this is a mapping with fields such as"),
     ("world: small", "world: [", "small.yaml is not YAML"),
