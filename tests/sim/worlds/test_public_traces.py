@@ -15,7 +15,7 @@ from hanse.sim.worlds.round_trips import FILE_NAME
 from hanse.sim.worlds.work import make_work
 from hanse.sim.worlds.work_description import describe_work
 from hanse.sim.worlds.world import World
-from tests.sim.worlds.test_work import check
+from tests.sim.worlds.work_checks import check
 
 FOLDER = Path(os.environ.get("HANSE_TRACES") or Path(__file__).parents[4] / "shared" / "traces")
 pytestmark = pytest.mark.skipif(
