@@ -31,8 +31,13 @@ class PolicyView:
         self.has_ahead = not physics.world.holds_cores
         self._whole = [list(amounts) for amounts in physics.free]
         self._bound = [[0] * len(amounts) for amounts in physics.free]
-        self.room = [list(amounts) for amounts in physics.free]
-        """Milli-CPU, bytes and GPUs that a policy may use, by node."""
+        self._unbound = [list(amounts) for amounts in physics.free]
+        self._ahead = [list(amounts) for amounts in physics.free]
+        self.room = self._unbound
+        """Milli-CPU, bytes and GPUs that a policy may use, by node: what is free and not bound; or, when no node
+        has room, also what may be bound beyond it."""
+        for node in range(self.node_count):
+            self.show(node)
 
     @property
     def node_count(self) -> int:
@@ -47,13 +52,16 @@ class PolicyView:
 
     def show(self, node: int) -> None:
         """Bring the room of a node up to date."""
-        for room, free, bound, whole in zip(
-            self.room, self.physics.free, self._bound, self._whole, strict=True
-        ):
-            ahead = whole[node] // AHEAD_PARTS - bound[node] if self.has_ahead else 0
-            room[node] = min(free[node] + ahead, whole[node])
+        for kind, whole in enumerate(self._whole):
+            unbound = self.physics.free[kind][node] - self._bound[kind][node]
+            self._unbound[kind][node] = unbound
+            self._ahead[kind][node] = min(unbound + whole[node] // AHEAD_PARTS, whole[node])
         if self.physics.outages[node]:
-            self.close(node)
+            self._unbound[0][node] = self._ahead[0][node] = CLOSED
+
+    def show_ahead(self, ahead: bool) -> None:
+        """Show what may be bound ahead as room, or no longer."""
+        self.room = self._ahead if ahead else self._unbound
 
     def close(self, node: int) -> None:
         """Show no room on a node."""
