@@ -1,4 +1,4 @@
-"""How many task starts a second of CPU time a world takes, by policy and load: ``python bench/worlds.py
+"""Task starts per second of CPU time in a world, by policy and load: ``python bench/worlds.py
 --json FILE``.
 
 The world is the preset ``eight`` (1,310 nodes). Its work comes from public traces (``../shared/traces`` or
