@@ -4,12 +4,13 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+import click
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from hanse.cli.replay_options import UnrunnableError, require_folders, split_names
 from hanse.cli.replay_progress import InterruptFlag, progress_bar
+from hanse.cli.tables import console, table
 from hanse.cli.trace_reading import FileRefusedError
 from hanse.client.exit_codes import ExitCode
 from hanse.sim.replay.execution import write_json
@@ -37,17 +38,15 @@ UNFIT_OPTIONS: Final = {
 }
 """Options that do not go with a world, and what to do instead."""
 WORLD_TABLE: Final = {
-    "completion_mean": "completion s", "completion_p50": "p50", "completion_p95": "p95",
-    "completion_p99": "p99", "slowdown": "slowdown", "waiting_mean": "waiting s",
-    "transfer_mean": "transfer s", "run_mean": "run s", "allocated": "allocated",
-    "useful": "useful", "stranded": "stranded",
-    "remote": "remote", "decision_us_mean": "decision us", "starts_per_cpu_second": "starts/CPU s",
+    "completion_p95": "p95", "slowdown": "slowdown", "waiting_mean": "waiting", "transfer_mean": "transfer",
+    "run_mean": "run", "allocated": "allocated", "useful": "useful", "remote": "remote",
+    "starts_per_cpu_second": "starts/CPU s",
 }  # fmt: skip
-"""Columns of the table, with their headings."""
+"""Columns of the table beside completion, with their headings; --json has all figures."""
 
 
 def replay_in_world(
-    traces: list[tuple[str, JobChunk]], names: str | None, options: dict[str, Any], console: Console
+    traces: list[tuple[str, JobChunk]], names: str | None, options: dict[str, Any], errors: Console
 ) -> None:
     """Run the comparison that the options say, print it, and write it."""
     for option, instead in UNFIT_OPTIONS.items():
@@ -57,7 +56,7 @@ def replay_in_world(
     stop, results = InterruptFlag(), list[WorldResult]()
     try:
         plan = _make_plan(traces, names, options)
-        with stop.catch_interrupts(), progress_bar(console, options["progress"]) as bar:
+        with stop.catch_interrupts(), progress_bar(errors, options["progress"]) as bar:
             for result in run_world_plan(plan, _Watcher(bar, stop)):
                 results.append(result)
                 if options["json_file"] is not None:
@@ -67,9 +66,10 @@ def replay_in_world(
     except WorldRefusalError as error:
         raise UnrunnableError(str(error)) from error
     rows = summarise_worlds(results, plan.policies[0].name)
-    _print_rows(rows, f"{options['world'].name}: load {format_figure(plan.load)}, {results[0].work}")
+    click.echo(f"{results[0].work}; {options['repeat']} seeds, order {plan.order}, means ± 95 % intervals")
+    _print_rows(rows)
     if stop():
-        console.print("Stopped: the last run shown is incomplete; its figures are those of the ended jobs.")
+        errors.print("Stopped: the last run shown is incomplete; its figures are those of the ended jobs.")
         sys.exit(ExitCode.INTERRUPTED)
 
 
@@ -102,16 +102,18 @@ class _Watcher:
         return progress
 
 
-def _print_rows(rows: list[dict[str, Any]], title: str) -> None:
+def _print_rows(rows: list[dict[str, Any]]) -> None:
+    """Print a row for each policy, with intervals where a comparison needs them."""
     baseline = rows[0]["baseline"]
-    versus = f"completion_mean_vs_{baseline}"
-    table = Table(title=title)
-    table.add_column("policy", no_wrap=True)
-    table.add_column(f"vs {baseline} %", justify="right")
-    for heading in WORLD_TABLE.values():
-        table.add_column(heading, justify="right")
-    for row in rows:
-        change = format_with_interval(row, versus) if versus in row else "-"
-        figures = (format_with_interval(row, field) for field in WORLD_TABLE)
-        table.add_row(row["policy"], change, *figures)
-    Console(width=None if sys.stdout.isatty() else 240).print(table)
+    versus = f"vs {baseline} %"
+    heads = ("policy", "completion, s", versus, *WORLD_TABLE.values())
+    lines = [
+        (
+            row["policy"],
+            format_with_interval(row, "completion_mean"),
+            format_with_interval(row, field) if (field := f"completion_mean_vs_{baseline}") in row else "-",
+            *(format_figure(row[name]) for name in WORLD_TABLE),
+        )
+        for row in rows
+    ]
+    console().print(table(heads, lines, right=heads[1:]))

@@ -107,6 +107,15 @@ class CentralRun:
         return answer
 
     def _attempt_tasks(self, job: int) -> int:
+        """Place a job's tasks; where no node has room left, bind them ahead. Return 0 if all have a place."""
+        answer = self._place_tasks(job)
+        if answer == NOWHERE and self.view.has_ahead:
+            self.view.show_ahead(True)
+            answer = self._place_tasks(job)
+            self.view.show_ahead(False)
+        return answer
+
+    def _place_tasks(self, job: int) -> int:
         self.policy.begin(self.view, job)
         physics = self.physics
         for task in range(self._offset[job], self._offset[job + 1]):

@@ -27,6 +27,9 @@ static bool make_arrays(world_t *w)
     w->free_memory = malloc(nodes * sizeof *w->free_memory);
     w->free_gpu = malloc(nodes * sizeof *w->free_gpu);
     w->room_cpu = malloc(nodes * sizeof *w->room_cpu);
+    w->ahead_cpu = malloc(nodes * sizeof *w->ahead_cpu);
+    w->ahead_memory = malloc(nodes * sizeof *w->ahead_memory);
+    w->ahead_gpu = malloc(nodes * sizeof *w->ahead_gpu);
     w->bound_cpu = calloc(nodes, sizeof *w->bound_cpu);
     w->bound_memory = calloc(nodes, sizeof *w->bound_memory);
     w->bound_gpu = calloc(nodes, sizeof *w->bound_gpu);
@@ -41,38 +44,8 @@ static bool make_arrays(world_t *w)
     w->attempts = calloc(tasks, sizeof *w->attempts);
     w->job_of = malloc(tasks * sizeof *w->job_of);
     w->staged_rack = malloc(tasks * sizeof *w->staged_rack);
-    return made && w->free_cpu && w->free_memory && w->free_gpu && w->bound_cpu && w->bound_memory && w->bound_gpu && w->room_cpu && w->room_memory && w->room_gpu && w->demand && w->pollution &&
+    return made && w->free_cpu && w->free_memory && w->free_gpu && w->ahead_cpu && w->ahead_memory && w->ahead_gpu && w->bound_cpu && w->bound_memory && w->bound_gpu && w->room_cpu && w->room_memory && w->room_gpu && w->demand && w->pollution &&
            w->first && w->last && w->outages && w->settled_at && w->attempts && w->job_of && w->staged_rack;
-}
-
-static int64_t room_of(const world_t *w, int64_t amount, int64_t bound, int64_t whole)
-{
-    if (w->ahead_parts)
-        amount += whole / w->ahead_parts - bound;
-    return amount < whole ? amount : whole;
-}
-
-void world_show(world_t *w, int64_t node)
-{
-    w->room_cpu[node] = w->outages[node] ? CLOSED
-                                         : room_of(w, w->free_cpu[node], w->bound_cpu[node], w->c.node_cpu[node]);
-    w->room_memory[node] = room_of(w, w->free_memory[node], w->bound_memory[node], w->c.node_memory[node]);
-    w->room_gpu[node] = room_of(w, w->free_gpu[node], w->bound_gpu[node], w->c.node_gpu[node]);
-}
-
-void world_bind(world_t *w, int64_t job, int64_t node, int64_t sign)
-{
-    w->bound_cpu[node] += sign * w->c.job_cpu[job];
-    w->bound_memory[node] += sign * w->c.job_memory[job];
-    w->bound_gpu[node] += sign * w->c.job_gpu[job];
-    world_show(w, node);
-}
-
-bool world_has_place(const world_t *w, int64_t job, int64_t node)
-{
-    return !w->outages[node] && w->free_cpu[node] >= w->c.job_cpu[job] &&
-           w->free_memory[node] >= w->c.job_memory[job] && w->free_gpu[node] >= w->c.job_gpu[job] &&
-           (w->c.job_classes[job] >> w->c.node_class[node] & 1);
 }
 
 world_t *world_make(const sizes_t *n, const constants_t *k, const columns_t *c)
@@ -117,7 +90,7 @@ void world_free(world_t *w)
     heap_free(&w->arrivals);
     heap_free(&w->ups);
     links_free(w);
-    void *arrays[] = {w->free_cpu, w->free_memory, w->free_gpu, w->bound_cpu, w->bound_memory, w->bound_gpu, w->room_cpu, w->room_memory, w->room_gpu, w->demand, w->pollution, w->first,
+    void *arrays[] = {w->free_cpu, w->free_memory, w->free_gpu, w->ahead_cpu, w->ahead_memory, w->ahead_gpu, w->bound_cpu, w->bound_memory, w->bound_gpu, w->room_cpu, w->room_memory, w->room_gpu, w->demand, w->pollution, w->first,
                       w->last, w->outages, w->settled_at, w->attempts, w->job_of, w->staged_rack, w->lost};
     for (size_t each = 0; each < sizeof arrays / sizeof *arrays; each++)
         free(arrays[each]);
