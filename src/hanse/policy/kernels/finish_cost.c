@@ -7,6 +7,14 @@
  */
 #include "finish_time.h"
 
+/* Two versions of a block loop, chosen when the library is loaded, as in kernels.c. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__gnu_linux__) \
+    && !defined(HANSE_NO_CLONES)
+#define CLONES __attribute__((target_clones("avx2", "default")))
+#else
+#define CLONES
+#endif
+
 static const double KNOT[KNOTS] = {0.0, 0.25, 0.5, 0.75, 1.0};
 
 /* Slow-down for sensitivity 1: piecewise linear in the pressure. */
@@ -76,6 +84,16 @@ static void sift_up(finish_entry_t *heap, int64_t at)
     heap[at] = entry;
 }
 
+/* Whether any node of a stretch has enough milli-CPU: a full stretch is passed over at the speed of vectors. */
+static inline int has_cpu(const int64_t *free_cpu, int64_t from, int64_t past, int64_t cpu)
+{
+    int64_t any = 0;
+    for (int64_t node = from; node < past; node++)
+        any |= free_cpu[node] >= cpu;
+    return any != 0;
+}
+
+CLONES
 static int64_t gather(const finish_nodes_t *nodes, const finish_job_t *job, finish_entry_t *heap, int64_t most)
 {
     int64_t size = 0;
@@ -83,7 +101,8 @@ static int64_t gather(const finish_nodes_t *nodes, const finish_job_t *job, fini
     for (int64_t at = 0; at < nodes->stretches; at++) {
         double alone = job->class_seconds[nodes->stretch_class[at]];
         double transfer = job->rack_seconds[nodes->stretch_rack[at]];
-        if (alone < 0.0 || transfer < 0.0 || transfer + alone > limit)
+        if (alone < 0.0 || transfer < 0.0 || transfer + alone > limit
+            || !has_cpu(nodes->free_cpu, nodes->stretch_from[at], nodes->stretch_from[at + 1], job->cpu))
             continue;
         for (int64_t node = nodes->stretch_from[at]; node < nodes->stretch_from[at + 1]; node++) {
             if (nodes->free_cpu[node] < job->cpu || !has_room(nodes, job, node, 0))

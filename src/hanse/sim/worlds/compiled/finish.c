@@ -88,7 +88,9 @@ static void begin(policy_t *p, const world_t *w, int64_t job)
     describe(f, w, job, 1.0);
     f->plan_end = NOWHERE;
     if (!is_explored(f, w, job) && !w->c.job_gang[job]) {
-        double ideal = f->k.ideal(&f->nodes, &f->job), waited = (double)(w->now - f->ready_at[job]) * 1e-6;
+        if (f->job_ideal[job] < 0.0)
+            f->job_ideal[job] = f->k.ideal(&f->nodes, &f->job);
+        double ideal = f->job_ideal[job], waited = (double)(w->now - f->ready_at[job]) * 1e-6;
         if (f->o.wait_ratio > 0.0 && waited < f->o.wait_share * ideal)
             f->job.finish_max = f->o.wait_ratio * ideal;
     }
@@ -122,7 +124,7 @@ static void close_finish(policy_t *p, const world_t *w)
     (void)w;
     void *arrays[] = {(void *)f->nodes.stretch_from, (void *)f->nodes.stretch_class, (void *)f->nodes.stretch_rack,
                       f->nodes.pressure, (void *)f->nodes.room, f->nodes.exposure, f->placed_cpu, f->placed_us,
-                      f->running_cpu, f->integral, f->settled_at, f->job_seconds, f->ready_at, f->task_us, f->begun,
+                      f->running_cpu, f->integral, f->settled_at, f->job_seconds, f->job_ideal, f->ready_at, f->task_us, f->begun,
                       f->shares, f->runs, f->rack_seconds, f->plan, f->entries, f->chosen, f->order, f->costs,
                       f->entry_costs, f->task_class, f->log_seconds, f->sizes, f->slow_downs, f->answers};
     for (size_t each = 0; each < sizeof arrays / sizeof *arrays; each++)
@@ -179,6 +181,7 @@ static bool make_columns(finish_t *f, const world_t *w)
     f->integral = calloc(nodes, sizeof *f->integral);
     f->settled_at = calloc((size_t)w->n.nodes, sizeof *f->settled_at);
     f->job_seconds = malloc(jobs * (size_t)f->classes * sizeof *f->job_seconds);
+    f->job_ideal = malloc(jobs * sizeof *f->job_ideal);
     f->ready_at = malloc(jobs * sizeof *f->ready_at);
     f->task_us = malloc(tasks * sizeof *f->task_us);
     f->begun = calloc(tasks * works, sizeof *f->begun);
@@ -197,7 +200,7 @@ static bool make_columns(finish_t *f, const world_t *w)
     f->slow_downs = calloc(most, sizeof *f->slow_downs);
     f->answers = calloc(3 * (size_t)f->answer_words, sizeof *f->answers);
     if (!f->placed_cpu || !f->placed_us || !f->running_cpu || !f->integral || !f->settled_at || !f->job_seconds ||
-        !f->ready_at || !f->task_us || !f->begun || !f->shares || !f->runs || !f->rack_seconds || !f->plan ||
+        !f->job_ideal || !f->ready_at || !f->task_us || !f->begun || !f->shares || !f->runs || !f->rack_seconds || !f->plan ||
         !f->entries || !f->chosen || !f->order || !f->entry_costs || !f->costs || !f->task_class ||
         !f->log_seconds || !f->sizes || !f->slow_downs || !f->answers)
         return false;
@@ -205,6 +208,8 @@ static bool make_columns(finish_t *f, const world_t *w)
         f->job_seconds[at] = -1.0;
     for (size_t job = 0; job < jobs; job++)
         f->ready_at[job] = NEVER;
+    for (size_t job = 0; job < jobs; job++)
+        f->job_ideal[job] = -1.0;
     for (size_t task = 0; task < tasks; task++)
         f->task_us[task] = NONE;
     return true;

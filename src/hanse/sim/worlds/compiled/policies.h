@@ -17,4 +17,7 @@ bool make_power_of_two(policy_t *p, const world_t *w, const settings_t *settings
 /* finish.c */
 bool make_earliest_finish(policy_t *p, const world_t *w, const settings_t *settings);
 
+/* oracle.c */
+bool make_oracle(policy_t *p, const world_t *w, const settings_t *settings);
+
 #endif

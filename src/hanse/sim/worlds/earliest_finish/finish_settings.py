@@ -19,6 +19,8 @@ from hanse.policy.queue_orders import WORK_AGEING
 
 PASS_US: Final = 1_000_000
 """Time between two passes over the jobs that wait for a better place: ``PASS_US`` of ``compiled/finish.h``."""
+NEIGHBOUR_CHARGE: Final = 0.5
+"""Part of its neighbours' loss that a task is charged: not each of them is the last one of its job."""
 SAME: Final = 1e-6
 """Spread that lets no row deviate from the level above."""
 
@@ -35,7 +37,7 @@ class FinishSettings(msgspec.Struct, frozen=True):
     """Run times are learned by the size of the input, too."""
     learns_crowding: bool = True
     """The slow-down by neighbours is learned, and counts."""
-    charge: float = 1.0
+    charge: float = NEIGHBOUR_CHARGE
     """Weight of the neighbours' loss."""
     wait_ratio: float = WAIT_RATIO
     """0: no task waits for a better place."""
