@@ -1,10 +1,11 @@
 """The build step that ``pyproject.toml`` cannot say: compile what is written in C, if this machine can.
 
 ``kernels.c`` becomes ``_kernels.so`` beside it, the files of the supervisor the program ``_supervisor``
-beside them, those of the compiled league ``_plain.so``, those of the worlds ``_world.so``: in the wheel for ``pip install .``, in the tree for
-``pip install -e .`` and ``python setup.py build_kernel``. Without a C compiler the installation goes on with
-a warning: the NumPy twin does the work of the kernels more slowly, the machines that of the plain league, the twin that of the worlds, and
-the process backend says what it lacks when it is asked to run something. ``$CC`` names another compiler.
+beside them, those of the compiled league ``_plain.so``, those of the worlds ``_world.so``: in the wheel for
+``pip install .``, in the tree for ``pip install -e .`` and ``python setup.py build_kernel``. Without a C
+compiler the installation goes on with a warning: the NumPy twin does the work of the kernels more slowly, the
+machines that of the plain league, the Python twin that of the worlds, and the process backend says what it
+lacks when it is asked to run something. ``$CC`` names another compiler.
 """
 
 import os

@@ -49,8 +49,10 @@ SECTIONS: Final[tuple[tuple[str, str, type[msgspec.Struct]], ...]] = (
     ("Fields of network", "", WorldNetwork),
     (
         "Fields of network.round_trips",
-        "Instead of these, `file: PATH` takes the figures from a table in milliseconds that has region codes "
-        + "in its header; a relative path starts at the folder of the world file.",
+        (
+            "Instead of these, `file: PATH` takes the figures from a table in milliseconds whose header has "
+            "the region codes; a relative path starts at the folder of the world file."
+        ),
         RoundTrips,
     ),
     ("Fields of templates", "A template is a program that is submitted again and again.", TemplateRules),
@@ -71,8 +73,9 @@ def page() -> str:
         parts += [f"## {title}", text, *(field_section(with_default(record, row)) for row in TABLES[record])]
     return paragraphs(
         "# World file",
-        "A world file is YAML. It describes unequal clusters for replays: where work runs faster, where data "
-        "is, and how neighbours slow each other down ([Worlds](../research/worlds.md)). This file is complete:",
+        "A world file is YAML. It describes unequal clusters for replays: where work runs faster, where "
+        "data is, and how neighbours slow each other down ([Worlds](../research/worlds.md)). This file is "
+        "complete:",
         fence("yaml", EXAMPLE),
         "`hanse world generate` writes larger ones, `hanse world describe FILE` checks one and shows it. A "
         "field that does not exist is refused, with the name that was probably meant. "
@@ -81,7 +84,8 @@ def page() -> str:
         *parts,
         "## Regions",
         f"Without `network.round_trips`, a round trip takes {BASE_MS:g} ms and {MS_PER_KM:g} ms for each "
-        f"kilometre between these regions, in whole milliseconds: {', '.join(f'`{code}`' for code in PLACES)}.",
+        "kilometre between these regions, in whole milliseconds: "
+        f"{', '.join(f'`{code}`' for code in PLACES)}.",
     )
 
 

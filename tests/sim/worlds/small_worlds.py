@@ -119,7 +119,9 @@ def random_work(seed: int, world: WorldColumns, jobs: int = 40, outages: bool = 
     gpu = np.where((draw.random(jobs) < 0.2) & (gang == 0), draw.integers(1, 3, jobs), 0)
     classes = np.where(draw.random(jobs) < 0.3, 4, 7).astype(np.uint64)  # class 2 is in every world
     replicas = draw.integers(-1, racks, (jobs, REPLICAS_MAX)).astype(np.int32)
-    needs = [draw.integers(0, job, int(draw.random() < 0.2)) if job else [] for job in range(jobs)]
+    needs: list[list[int]] = [
+        draw.integers(0, job, int(draw.random() < 0.2)).tolist() if job else [] for job in range(jobs)
+    ]
     nodes = len(world.node_cpu)
     fails = int(draw.integers(0, 6)) if outages else 0
     begins = np.sort(draw.integers(0, 60 * SECOND, fails))

@@ -1,17 +1,17 @@
 """A run of a central policy in a world: which jobs wait, in which order, and who is asked when.
 
-All events of one time happen first; then every waiting job is tried in order of (key, job), until none is left or
-its shape fits nowhere: work is conserved unless a policy answers WAIT. A job that is tried places its tasks one by
-one, in order of number, as far as they fit. Messages take no time and are not counted.
+All events of one time happen first; then every waiting job is tried in order of (key, job), until none is
+left or its shape fits nowhere: work is conserved unless a policy answers WAIT. A job that is tried places its
+tasks one by one, in order of number, as far as they fit. Messages take no time and are not counted.
 
-``compiled/central.c`` is the same in C, which tries a shape that fits nowhere again only when room has come free
-that it fits in.
-"""
+``compiled/central.c`` is the same in C, which tries a shape that fits nowhere again only when room has come
+free that it fits in."""
 
 import time
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from hanse.sim.worlds.bound_tasks import BoundTasks
@@ -23,8 +23,8 @@ from hanse.sim.worlds.policy_view import NOWHERE, WAIT, CentralPolicy, PolicyVie
 ORDERS: Final = ("fifo", "fewest-remaining", "shortest-work")
 """Orders of the queue by name; a policy may have its own instead."""
 WORK_WEIGHT: Final = 10
-"""In the order shortest-work: seconds of waiting that make up for one more second of expected run time. So nobody
-waits for ever: what arrives ten times its estimate later comes later."""
+"""In the order shortest-work: seconds of waiting that make up for one more second of expected run time. So
+nobody waits for ever: what arrives ten times its estimate later comes later."""
 
 
 class CentralRun:
@@ -71,23 +71,9 @@ class CentralRun:
 
     def outcome(self) -> WorldOutcome:
         """Return the outcome so far."""
-        physics = self.physics
-        return WorldOutcome(
-            node=np.array(physics.node, np.int32),
-            start=np.array(physics.start_time, np.int64),
-            run=np.array(physics.run_time, np.int64),
-            end=np.array(physics.end_time, np.int64),
-            launches=physics.launches,
-            wasted_core_us=physics.wasted_core_us,
-            bytes_rack=physics.links.bytes[0],
-            bytes_lan=physics.links.bytes[1],
-            bytes_wan=physics.links.bytes[2],
-            messages=0,
-            message_bytes=0,
-            decision_ns=np.array([self._decision_ns.get(job, 0) for job in range(self._arrived)], np.int64),
-            complete=self._ended == self._work.job_count,
-            lost=np.array(physics.lost, np.int64).reshape(-1, 5),
-        )
+        spent = [self._decision_ns.get(job, 0) for job in range(self._arrived)]
+        outcome = self.physics.outcome(self._ended == self._work.job_count)
+        return msgspec.structs.replace(outcome, decision_ns=np.array(spent, np.int64))
 
     def _play_moment(self, now: int) -> None:
         while (event := self.physics.next_event()).time == now:
@@ -121,6 +107,15 @@ class CentralRun:
         return answer
 
     def _attempt_tasks(self, job: int) -> int:
+        """Place a job's tasks; where no node has room left, bind them ahead. Return 0 if all have a place."""
+        answer = self._place_tasks(job)
+        if answer == NOWHERE and self.view.has_ahead:
+            self.view.show_ahead(True)
+            answer = self._place_tasks(job)
+            self.view.show_ahead(False)
+        return answer
+
+    def _place_tasks(self, job: int) -> int:
         self.policy.begin(self.view, job)
         physics = self.physics
         for task in range(self._offset[job], self._offset[job + 1]):

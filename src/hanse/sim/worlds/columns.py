@@ -183,5 +183,5 @@ class WorldOutcome(msgspec.Struct, frozen=True, eq=False):
     complete: bool
     """False if the run was stopped early."""
     lost: Ints = msgspec.field(default_factory=lambda: np.zeros((0, 5), np.int64))
-    """[L, 5] i8 attempts that an outage undid: task, node, start, run or -1, end. A gang starts again as a whole,
-    so attempts that had ended may be among them."""
+    """[L, 5] i8 attempts that an outage undid: task, node, start, run or -1, end. A gang starts again as a
+    whole, so attempts that had ended may be among them."""

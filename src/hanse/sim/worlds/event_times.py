@@ -6,7 +6,8 @@ from hanse.sim.worlds.columns import NEVER
 
 
 class EventTimes:
-    """Times of items, ordered by (time, tie). A superseded time stays in the heap until it comes to the top."""
+    """Times of items, ordered by (time, tie). A superseded time stays in the heap until it comes to the
+    top."""
 
     def __init__(self) -> None:
         self.times: dict[int, tuple[int, int]] = {}

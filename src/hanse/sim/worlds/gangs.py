@@ -1,10 +1,9 @@
 """Gangs: all tasks of a job get their places at once, in one cluster, rack or node.
 
-A domain (a cluster, a rack or a node) can hold a gang if enough of its tasks fit on what is really free there;
-all tasks of a job ask for the same, so counting them is exact. The policy is shown only such domains when it
-chooses for the first task, and only the domain of that choice for the others. The order of the queue reserves
-nothing: a wide gang may wait while smaller jobs go by.
-"""
+A domain (a cluster, a rack or a node) can hold a gang if enough of its tasks fit on what is really free
+there; all tasks of a job ask for the same, so counting them is exact. The policy is shown only such domains
+when it chooses for the first task, and only the domain of that choice for the others. The order of the queue
+reserves nothing: a wide gang may wait while smaller jobs go by."""
 
 from hanse.sim.worlds.policy_view import NOWHERE, CentralPolicy, PolicyView
 
@@ -20,7 +19,8 @@ def _slots(view: PolicyView, job: int, node: int) -> int:
         for free, need in zip(physics.free, physics.need, strict=True)
         if need[job] > 0
     ]
-    return min([count, *fits])
+    slots: int = min([count, *fits])
+    return slots
 
 
 def gang_domains(view: PolicyView, gang: int) -> list[int]:

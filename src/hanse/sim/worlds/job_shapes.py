@@ -69,9 +69,9 @@ def stay_clusters(world: WorldColumns, work: WorkColumns) -> tuple[SmallInts, st
         if not holding:
             return cluster, (
                 f"job {example} asks for {int(work.job_cpu[example])} milli-CPU,"
-                f" {int(work.job_memory[example])} bytes and {int(work.job_gpu[example])} GPUs per task, which no"
-                " allowed node of the world has together (for a gang: no place holds all tasks): give the world"
-                " larger nodes, or leave the job out"
+                f" {int(work.job_memory[example])} bytes and {int(work.job_gpu[example])} GPUs per task,"
+                " which no allowed node of the world has together (for a gang: no place holds all tasks):"
+                " give the world larger nodes, or leave the job out"
             )
         moved = (shapes == shapes[example]) & ~np.isin(work.job_home, holding)
         cluster[moved] = holding[0]

@@ -1,11 +1,10 @@
 """Transfers that share links: racks' uplinks and clusters' access to the others.
 
 Flows of one link share it equally. The share is computed again when the number of flows differs from that at
-the last computation by more than a tenth (``REFRESH_PARTS``): an approximation, by which the flows of a link may
-together have up to a tenth more or less than its capacity, and for which a change costs ten flows' work and not
-all flows'. With fewer than ten flows it is exact. The rate of a flow is the least of its links' shares and of
-its own maximum, always.
-"""
+the last computation by more than a tenth (``REFRESH_PARTS``): an approximation, by which the flows of a link
+may together have up to a tenth more or less than its capacity, and for which a change costs ten flows' work
+and not all flows'. With fewer than ten flows it is exact. The rate of a flow is the least of its links'
+shares and of its own maximum, always."""
 
 from typing import Final
 

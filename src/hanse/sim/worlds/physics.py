@@ -1,12 +1,12 @@
 """Physics of a world: attempts on nodes, their rates, their transfers, outages. It decides nothing.
 
-Whoever decides calls ``start``, ``stage`` and ``withdraw`` at a time, and ``advance`` to learn what happens next.
-Between two events every task runs at a constant rate (``columns.py``); the rates on a node are computed again
-when a task there begins to run or ends. Times are whole microseconds: an end is at the first microsecond at which
-no work is left, so a task may do up to a microsecond more than its work.
+Whoever decides calls ``start``, ``stage`` and ``withdraw`` at a time, and ``advance`` to learn what happens
+next. Between two events every task runs at a constant rate (``columns.py``); the rates on a node are computed
+again when a task there begins to run or ends. Times are whole microseconds: an end is at the first
+microsecond at which no work is left, so a task may do up to a microsecond more than its work.
 
-At one time ends of tasks go first, then arrivals of inputs, nodes that come up, nodes that go down; of each, the
-smaller number first. Right after a node has gone down its tasks are lost, in order of their starts.
+At one time ends of tasks go first, then arrivals of inputs, nodes that come up, nodes that go down; of each,
+the smaller number first. Right after a node has gone down its tasks are lost, in order of their starts.
 
 ``compiled/physics.c`` is the same in C, bit for bit.
 """
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from hanse.sim.worlds.columns import WorkColumns, WorldColumns
+from hanse.sim.worlds.columns import WorkColumns, WorldColumns, WorldOutcome
 from hanse.sim.worlds.event_times import EventTimes
 from hanse.sim.worlds.links import SharedLinks, time_after
 
@@ -137,6 +137,29 @@ class WorldPhysics:
             found = WorldEvent(self._outages[self._downs][0], EventKind.DOWN, self._outages[self._downs][2])
         return found
 
+    def next_time(self) -> int:
+        """Return the time of the next event; ``NEVER`` if there is none."""
+        return self.next_event().time
+
+    def outcome(self, complete: bool) -> WorldOutcome:
+        """Return the outcome so far, without messages and decision times, which belong to whoever decides."""
+        return WorldOutcome(
+            node=np.array(self.node, np.int32),
+            start=np.array(self.start_time, np.int64),
+            run=np.array(self.run_time, np.int64),
+            end=np.array(self.end_time, np.int64),
+            launches=self.launches,
+            wasted_core_us=self.wasted_core_us,
+            bytes_rack=self.links.bytes[0],
+            bytes_lan=self.links.bytes[1],
+            bytes_wan=self.links.bytes[2],
+            messages=0,
+            message_bytes=0,
+            decision_ns=np.zeros(0, np.int64),
+            complete=complete,
+            lost=np.array(self.lost, np.int64).reshape(-1, 5),
+        )
+
     # --- decisions
 
     def start(self, task: int, node: int, now: int) -> bool:
@@ -160,8 +183,8 @@ class WorldPhysics:
         return True
 
     def stage(self, task: int, rack: int, now: int) -> bool:
-        """Bring a waiting task's input to a rack without a place. True: a STAGED event follows; False: there is
-        nothing to move. After that the task starts in that rack without a transfer."""
+        """Bring a waiting task's input to a rack without a place. True: a STAGED event follows; False: there
+        is nothing to move. After that the task starts in that rack without a transfer."""
         self._move(now)
         attempt = self.attempts[task]
         assert attempt.state == TaskState.WAITING, "a task was staged that does not wait"
@@ -172,8 +195,8 @@ class WorldPhysics:
         return True
 
     def withdraw(self, task: int, now: int) -> None:
-        """Undo a task's attempt, even one that has ended: the task waits again, from nothing. An input that was
-        staged stays where it is."""
+        """Undo a task's attempt, even one that has ended: the task waits again, from nothing. An input that
+        was staged stays where it is."""
         self._move(now)
         attempt = self.attempts[task]
         if attempt.state == TaskState.WAITING:
@@ -307,4 +330,3 @@ class WorldPhysics:
         """Return ``g`` of columns.py."""
         knee, slope = self.world.knee, self.world.slope
         return knee * used * used * used if used <= 1.0 else knee + slope * (used - 1.0)
-

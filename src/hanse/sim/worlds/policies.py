@@ -19,7 +19,8 @@ def cluster_ranges(view: PolicyView) -> list[range]:
 
 def free_share(view: PolicyView, node: int) -> float:
     """Return the share of a node's milli-CPU that is free."""
-    return view.room[0][node] / int(view.world.node_cpu[node])
+    share: float = view.room[0][node] / int(view.world.node_cpu[node])
+    return share
 
 
 def best_fit(view: PolicyView, job: int, nodes: Iterable[int]) -> int:

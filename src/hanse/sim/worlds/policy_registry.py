@@ -8,7 +8,7 @@ import msgspec
 from hanse.sim.worlds.central import ORDERS, CentralRun
 from hanse.sim.worlds.columns import SmallInts, WorkColumns, WorldColumns, WorldOutcome
 from hanse.sim.worlds.compiled import loader
-from hanse.sim.worlds.compiled.run import run_compiled_policy
+from hanse.sim.worlds.compiled.run import CompiledChoice, run_compiled_policy
 from hanse.sim.worlds.job_shapes import job_shapes, stay_clusters
 from hanse.sim.worlds.policies import (
     BestFitCentral,
@@ -67,14 +67,13 @@ def _simple(
             raise WorldRefusalError(f"unknown order {settings.order}; known: {', '.join(ORDERS)}")
         shape = job_shapes(work, cluster if stays else None)
         if settings.compiled and not loader.LOAD_PROBLEM:
-            return run_compiled_policy(
-                world, work, name, settings.order, settings.seed, shape, arrays=[cluster], progress=progress
-            )
-        stands = CentralRun(
+            choice = CompiledChoice(name, settings.order, settings.seed, shape, arrays=(cluster,))
+            return run_compiled_policy(world, work, choice, progress)
+        twin = CentralRun(
             world, work, lambda view: make(view, cluster, settings.seed), shape.tolist(), settings.order
         )
-        stands.play()
-        return stands.outcome()
+        twin.play()
+        return twin.outcome()
 
     return WorldPolicy(name, about, run)
 
@@ -93,7 +92,9 @@ _BUILT_IN: Final = (
     ),
     _simple("best-fit", "central: the node with least left over", lambda _, __, ___: BestFitCentral()),
     _simple(
-        "least-loaded", "central: the node with the largest free share", lambda _, __, ___: LeastLoadedCentral()
+        "least-loaded",
+        "central: the node with the largest free share",
+        lambda _, __, ___: LeastLoadedCentral(),
     ),
     _simple(
         "power-of-two", "central: the less loaded of two random nodes", lambda _, __, seed: PowerOfTwo(seed)
@@ -118,6 +119,7 @@ def select_world_policies(names: list[str]) -> list[WorldPolicy]:
     unknown = [name for name in names if name not in _POLICIES]
     if unknown or not names:
         raise WorldRefusalError(
-            f"unknown policy {', '.join(unknown) or '(none given)'} for a world; known: {', '.join(_POLICIES)}"
+            f"unknown policy {', '.join(unknown) or '(none given)'} for a world;"
+            f" known: {', '.join(_POLICIES)}"
         )
     return [_POLICIES[name] for name in names]

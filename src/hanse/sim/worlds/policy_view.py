@@ -15,9 +15,9 @@ WAIT: Final = -2
 CLOSED: Final = -1
 """Shown milli-CPU of a node that may not be chosen: it is down, or a gang cannot use it."""
 AHEAD_PARTS: Final = 4
-"""Where cores are not held during transfers: one part in so many of a node may be bound to tasks beyond what is
-free. More would fill nodes' lists with tasks that could start earlier elsewhere; none would leave cores idle
-during each transfer."""
+"""Where cores are not held during transfers: one part in so many of a node may be bound to tasks beyond what
+is free. More would fill nodes' lists with tasks that could start earlier elsewhere; none would leave cores
+idle during each transfer."""
 
 
 class PolicyView:
@@ -31,8 +31,13 @@ class PolicyView:
         self.has_ahead = not physics.world.holds_cores
         self._whole = [list(amounts) for amounts in physics.free]
         self._bound = [[0] * len(amounts) for amounts in physics.free]
-        self.room = [list(amounts) for amounts in physics.free]
-        """Milli-CPU, bytes and GPUs that a policy may use, by node."""
+        self._unbound = [list(amounts) for amounts in physics.free]
+        self._ahead = [list(amounts) for amounts in physics.free]
+        self.room = self._unbound
+        """Milli-CPU, bytes and GPUs that a policy may use, by node: what is free and not bound; or, when no node
+        has room, also what may be bound beyond it."""
+        for node in range(self.node_count):
+            self.show(node)
 
     @property
     def node_count(self) -> int:
@@ -47,13 +52,16 @@ class PolicyView:
 
     def show(self, node: int) -> None:
         """Bring the room of a node up to date."""
-        for room, free, bound, whole in zip(
-            self.room, self.physics.free, self._bound, self._whole, strict=True
-        ):
-            ahead = whole[node] // AHEAD_PARTS - bound[node] if self.has_ahead else 0
-            room[node] = min(free[node] + ahead, whole[node])
+        for kind, whole in enumerate(self._whole):
+            unbound = self.physics.free[kind][node] - self._bound[kind][node]
+            self._unbound[kind][node] = unbound
+            self._ahead[kind][node] = min(unbound + whole[node] // AHEAD_PARTS, whole[node])
         if self.physics.outages[node]:
-            self.close(node)
+            self._unbound[0][node] = self._ahead[0][node] = CLOSED
+
+    def show_ahead(self, ahead: bool) -> None:
+        """Show what may be bound ahead as room, or no longer."""
+        self.room = self._ahead if ahead else self._unbound
 
     def close(self, node: int) -> None:
         """Show no room on a node."""
@@ -75,10 +83,9 @@ class CentralPolicy:
     """A policy that decides for all clusters with fresh information. It must be able to ``choose``.
 
     For a job that is tried ``begin`` is called, then for each waiting task in order of number ``choose``, and
-    after each start ``on_start``. For a gang ``choose`` is asked for all tasks before any starts. Where cores are
-    not held during transfers, ``on_start`` comes later: when the input is there and the node has room. An answer
-    ``NOWHERE`` must not change the policy: the compiled run asks less often.
-    """
+    after each start ``on_start``. For a gang ``choose`` is asked for all tasks before any starts. Where cores
+    are not held during transfers, ``on_start`` comes later: when the input is there and the node has room. An
+    answer ``NOWHERE`` must not change the policy: the compiled run asks less often."""
 
     pass_us = 0
     """Jobs that answered WAIT are asked again at whole multiples of this time; 0: it never answers so."""

@@ -12,10 +12,11 @@ import numpy as np
 from hanse.sim.traces.chunk import JobChunk
 from hanse.sim.worlds.columns import REPLICAS_MAX, Floats, Ints, SmallInts, WorkColumns, WorldColumns
 from hanse.sim.worlds.drawing.home_jobs import HomeDraw, HomeJobs, draw_home_jobs
+from hanse.sim.worlds.drawing.job_shapes import take_shapes
 from hanse.sim.worlds.drawing.outages import draw_outages
-from hanse.sim.worlds.drawing.streams import Stream, generator_of
+from hanse.sim.worlds.drawing.streams import DrawStream, generator_of
 from hanse.sim.worlds.drawing.stretches import STRETCHES, cut_stretch
-from hanse.sim.worlds.drawing.templates import TemplatePool, make_pool
+from hanse.sim.worlds.drawing.templates import TemplatePool, join_rows, make_pool, take_rows
 from hanse.sim.worlds.world import SECOND, World, WorldError
 from hanse.sim.worlds.world_columns import columns_of
 
@@ -60,6 +61,10 @@ def make_work(
         goal = float(wanted[cluster]) + missing
         homes[cluster] = draw_home_jobs(draw, stretches[cluster % len(stretches)], goal)
         missing = goal - homes[cluster].core_seconds
+    if not any(len(home.arrival) for home in homes.values()):
+        raise WorldError(
+            f"no job is small enough for a load of {load:g}; take a larger world, load or horizon"
+        )
     ordered = [homes[cluster] for cluster in range(len(world.clusters))]
     passes = max(home.passes for home in ordered)
     name = (
@@ -78,7 +83,7 @@ def _home_work(world: World, columns: WorldColumns, load: float, seed: int, numb
     """Return [C] wanted core-seconds of each cluster's jobs; together they are the load exactly."""
     capacity = cluster_capacity(world, columns)
     spread = world.work.load_spread
-    draws = generator_of(seed, Stream.HOME_LOAD, number).random(len(capacity))
+    draws = generator_of(seed, DrawStream.HOME_LOAD, number).random(len(capacity))
     weights = capacity * (1 - spread + 2 * spread * draws)
     total = load * float(capacity.sum()) * world.work.horizon / SECOND
     wanted: Floats = weights * (total / float(weights.sum()))
@@ -94,59 +99,59 @@ def _assemble(
     draw: tuple[int, int],
 ) -> WorkColumns:
     """Return the columns of all clusters' jobs in order of arrival; ties: cluster, then submission."""
-    sizes = [len(home.arrival) for home in homes]
-    home_of = np.repeat(np.arange(len(homes)), sizes)
+    home_of = np.repeat(np.arange(len(homes)), [len(home.arrival) for home in homes])
     arrival = np.concatenate([home.arrival for home in homes])
     order = np.argsort(arrival, kind="stable")
-
-    def column(make: object) -> np.ndarray:
-        assert callable(make)
-        return np.concatenate([make(home) for home in homes])[order]
-
-    counts_before = np.concatenate([home.counts for home in homes])
-    counts = counts_before[order]
-    offset = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    starts = np.cumsum(counts_before) - counts_before
-    tasks = np.repeat(starts[order] - offset[:-1], counts) + np.arange(int(offset[-1]))
-    work = np.concatenate([home.work for home in homes])[tasks]
-    kind = column(lambda home: home.kind)
+    home = home_of[order]
+    shapes = take_shapes([found.shapes for found in homes], order)
+    traits = take_rows(join_rows(*(found.traits for found in homes)), order)
+    kind = np.concatenate([found.kind for found in homes])[order]
     own = np.flatnonzero(kind < 0)
     template = kind.copy()
     template[own] = pool.rows.count + np.arange(len(own))
-    speed = column(lambda home: home.traits.speed)
-    cores = column(lambda home: home.shapes.cores)
-    rate = column(lambda home: home.traits.data_rate)
+    offset, work = _tasks(homes, order)
     needs_offset, needs = _needs(homes, order)
-    outages = draw_outages(world, columns, *draw)
+    outage_node, outage_from, outage_until = draw_outages(world, columns, *draw)
     return WorkColumns(
         name=name,
         job_arrival=arrival[order],
-        job_home=home_of[order].astype(np.int32),
+        job_home=home.astype(np.int32),
         job_kind=kind.astype(np.int32),
-        job_work_kind=column(lambda home: home.traits.kind).astype(np.int32),
+        job_work_kind=traits.kind.astype(np.int32),
         job_template=template.astype(np.int32),
         job_offset=offset,
-        job_cpu=column(lambda home: home.shapes.cpu),
-        job_memory=column(lambda home: home.shapes.memory),
-        job_gpu=column(lambda home: home.shapes.gpu),
-        job_classes=column(lambda home: home.shapes.classes),
-        job_gang=column(lambda home: home.gang).astype(np.int32),
+        job_cpu=shapes.cpu,
+        job_memory=shapes.memory,
+        job_gpu=shapes.gpu,
+        job_classes=shapes.classes,
+        job_gang=np.concatenate([found.gang for found in homes])[order].astype(np.int32),
         job_deadline=_deadlines(world, offset, work, draw),
-        job_estimate=column(lambda home: home.estimate),
+        job_estimate=np.concatenate([found.estimate for found in homes])[order],
         needs_offset=needs_offset,
         needs=needs,
-        replica_rack=_replicas(world, columns, home_of[order], rate, draw),
-        task_bytes=np.rint(work * np.repeat(rate, counts)),
+        replica_rack=_replicas(world, columns, home, traits.data_rate, draw),
+        task_bytes=np.rint(work * np.repeat(traits.data_rate, np.diff(offset))),
         task_work=work,
-        job_demand=column(lambda home: home.traits.demand_per_core) * cores,
-        job_bandwidth_sensitivity=column(lambda home: home.traits.bandwidth_sensitivity),
-        job_cache_sensitivity=column(lambda home: home.traits.cache_sensitivity),
-        job_pollution=column(lambda home: home.traits.pollution_per_core) * cores,
-        template_speed=np.concatenate([pool.rows.speed, speed[own]]),
-        outage_node=outages[0],
-        outage_from=outages[1],
-        outage_until=outages[2],
+        job_demand=traits.demand_per_core * shapes.cores,
+        job_bandwidth_sensitivity=traits.bandwidth_sensitivity,
+        job_cache_sensitivity=traits.cache_sensitivity,
+        job_pollution=traits.pollution_per_core * shapes.cores,
+        template_speed=np.concatenate([pool.rows.speed, traits.speed[own]]),
+        outage_node=outage_node,
+        outage_from=outage_from,
+        outage_until=outage_until,
     )
+
+
+def _tasks(homes: list[HomeJobs], order: Ints) -> tuple[Ints, Floats]:
+    """Return the bounds of the ordered jobs' tasks, and the seconds of the tasks."""
+    before = np.concatenate([home.counts for home in homes])
+    counts = before[order]
+    offset = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    starts = np.cumsum(before) - before
+    tasks = np.repeat(starts[order] - offset[:-1], counts) + np.arange(int(offset[-1]))
+    work: Floats = np.concatenate([home.work for home in homes])[tasks]
+    return offset, work
 
 
 def _needs(homes: list[HomeJobs], order: Ints) -> tuple[Ints, Ints]:
@@ -167,7 +172,7 @@ def _needs(homes: list[HomeJobs], order: Ints) -> tuple[Ints, Ints]:
 def _deadlines(world: World, offset: Ints, work: Floats, draw: tuple[int, int]) -> Ints:
     rules = world.work.deadlines
     jobs = len(offset) - 1
-    generator = generator_of(draw[0], Stream.DEADLINES, draw[1])
+    generator = generator_of(draw[0], DrawStream.DEADLINES, draw[1])
     odds, slack = generator.random(jobs), generator.random(jobs)
     factor = rules.slack_least + (rules.slack_most - rules.slack_least) * slack
     longest = np.maximum.reduceat(work, offset[:-1])
@@ -186,7 +191,7 @@ def _replicas(
     rules, jobs = world.data, len(home)
     racks = np.bincount(columns.rack_cluster, minlength=len(world.clusters))
     first = np.cumsum(racks) - racks
-    generator = generator_of(draw[0], Stream.REPLICAS, draw[1])
+    generator = generator_of(draw[0], DrawStream.REPLICAS, draw[1])
     found = np.full((jobs, REPLICAS_MAX), -1, np.int32)
     for replica in range(rules.replicas):
         odds, spot = generator.random(jobs), generator.random(jobs)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from hanse.sim.worlds.columns import Floats, Ints, SmallInts, WorkColumns
+from hanse.sim.worlds.columns import Floats, Ints, SmallInts, WorkColumns, WorldColumns
 from hanse.sim.worlds.work import cluster_capacity
 from hanse.sim.worlds.world import SECOND, World
 
@@ -30,7 +30,22 @@ def describe_world(world: World) -> dict[str, Any]:
         }
         for at, cluster in enumerate(world.clusters)
     ]
-    classes = [
+    return {
+        "world": world.name,
+        "about": world.about,
+        "nodes": world.node_count,
+        "cores": int(cores.sum()),
+        "racks": len(columns.rack_cluster),
+        "mean_speed": float(capacity.sum() / cores.sum()),
+        "round_trips": world.network.round_trips.origin,
+        "clusters": clusters,
+        "node_classes": _describe_classes(world, columns),
+        "links": _describe_links(columns),
+    }
+
+
+def _describe_classes(world: World, columns: WorldColumns) -> list[dict[str, Any]]:
+    return [
         {
             "name": found.name,
             "nodes": int(np.count_nonzero(columns.node_class == at)),
@@ -43,29 +58,21 @@ def describe_world(world: World) -> dict[str, Any]:
         }
         for at, found in enumerate(world.node_classes)
     ]
-    links = [
+
+
+def _describe_links(columns: WorldColumns) -> list[dict[str, Any]]:
+    names = columns.cluster_names
+    return [
         {
-            "from": world.clusters[here].name,
-            "to": world.clusters[there].name,
+            "from": name,
+            "to": other,
             "round_trip_seconds": int(columns.round_trip[here, there]) / SECOND,
             "flow_bytes_per_second": float(columns.wan_flow_max[here, there]),
         }
-        for here in range(len(clusters))
-        for there in range(len(clusters))
+        for here, name in enumerate(names)
+        for there, other in enumerate(names)
         if here != there
     ]
-    return {
-        "world": world.name,
-        "about": world.about,
-        "nodes": world.node_count,
-        "cores": int(cores.sum()),
-        "racks": len(columns.rack_cluster),
-        "mean_speed": float(capacity.sum() / cores.sum()),
-        "round_trips": world.network.round_trips.origin,
-        "clusters": clusters,
-        "node_classes": classes,
-        "links": links,
-    }
 
 
 def describe_work(work: WorkColumns, world: World) -> dict[str, Any]:

@@ -221,7 +221,7 @@ class WorkRules(msgspec.Struct, frozen=True, kw_only=True):
     tasks_per_job: int = 40
     """Most tasks of a job; of more, as many evenly spaced ones stay."""
     load_spread: float = 0.25
-    """Home loads differ by this share up and down."""
+    """Home loads differ by this share up and down, before they are scaled together to the wanted load."""
     resources: str = "kind"
     """``kind``: sizes of tasks by their kind of work; ``trace``: those that the trace states."""
     duration_scales: dict[str, float] = msgspec.field(default_factory=lambda: {"gaia": 0.1, "philly": 0.1})

@@ -69,17 +69,21 @@ void run_undo(run_t *r, int64_t task)
 /* Room has come free on a node: shapes that fit there are tried again. */
 void run_freed(run_t *r, int64_t node)
 {
-    const world_t *w = r->w;
+    world_t *w = r->w;
+    if (w->ahead_parts)
+        world_swap(w); /* the larger room counts */
     for (int64_t shape = 0; shape < r->q.shape_count; shape++) {
         const shape_t *s = &r->q.shapes[shape];
         if (s->blocked && (fits(w, s->example, node) ||
                            (w->c.job_gang[s->example] && world_has_place(w, s->example, node))))
             queue_block(&r->q, shape, false);
     }
+    if (w->ahead_parts)
+        world_swap(w);
 }
 
-/* Start the tasks of a job one by one; 0 if all have a place, else the answer of the policy. */
-static int64_t attempt_tasks(run_t *r, int64_t job)
+/* Place the tasks of a job one by one; 0 if all have a place, else the answer of the policy. */
+static int64_t place_tasks(run_t *r, int64_t job)
 {
     if (r->p.begin)
         r->p.begin(&r->p, r->w, job);
@@ -93,13 +97,25 @@ static int64_t attempt_tasks(run_t *r, int64_t job)
             return NOWHERE;
         }
         r->waiting[job]--;
-        if (r->w->n.holds_cores ||
+        if (!r->w->ahead_parts ||
             (has_input(r->w, task, r->w->c.node_rack[node]) && world_has_place(r->w, job, node)))
             run_place(r, task, node);
         else
             bound_add(r, task, node);
     }
     return 0;
+}
+
+/* The same; where no node has room left, tasks are bound ahead. */
+static int64_t attempt_tasks(run_t *r, int64_t job)
+{
+    int64_t answer = place_tasks(r, job);
+    if (answer == NOWHERE && r->w->ahead_parts) {
+        world_swap(r->w);
+        answer = place_tasks(r, job);
+        world_swap(r->w);
+    }
+    return answer;
 }
 
 static void attempt(run_t *r, int64_t job)

@@ -18,10 +18,50 @@ _WORLD_COLUMNS: Final = (
 )  # fmt: skip
 _WORK_COLUMNS: Final = (
     "job_arrival", "job_home", "job_kind", "job_work_kind", "job_template", "job_offset", "job_cpu",
-    "job_memory", "job_gpu", "job_classes", "job_gang", "job_deadline", "job_estimate", "needs_offset", "needs",
-    "replica_rack", "task_bytes", "task_work", "job_demand", "job_bandwidth_sensitivity",
+    "job_memory", "job_gpu", "job_classes", "job_gang", "job_deadline", "job_estimate", "needs_offset",
+    "needs", "replica_rack", "task_bytes", "task_work", "job_demand", "job_bandwidth_sensitivity",
     "job_cache_sensitivity", "job_pollution", "template_speed", "outage_node", "outage_from", "outage_until",
 )  # fmt: skip
+_TYPES: Final = {
+    **dict.fromkeys(
+        (
+            "node_cluster", "node_rack", "node_class", "rack_cluster", "job_home", "job_kind",
+            "job_work_kind", "job_template", "job_gang", "replica_rack", "outage_node",
+        ), "int32",
+    ),
+    **dict.fromkeys(
+        (
+            "node_bandwidth", "rack_uplink", "cluster_wan", "wan_flow_max", "class_speed", "task_bytes",
+            "task_work", "job_demand", "job_bandwidth_sensitivity", "job_cache_sensitivity", "job_pollution",
+            "template_speed",
+        ), "float64",
+    ),
+    "job_classes": "uint64",
+}  # fmt: skip
+"""Types of the columns that are not int64."""
+
+
+def _check_columns(world: WorldColumns, work: WorkColumns) -> None:
+    """Check what C cannot: the sizes and types of columns that it reads by address."""
+    clusters, racks, nodes = len(world.cluster_names), len(world.rack_cluster), len(world.node_cpu)
+    jobs, tasks = work.job_count, work.task_count
+    assert work.replica_rack.shape == (jobs, REPLICAS_MAX), "a column for each replica"
+    assert work.template_speed.shape[1] == len(world.class_names), "a speed for each class"
+    assert world.wan_flow_max.shape == (clusters, clusters), "a flow for each pair of clusters"
+    assert (len(world.rack_uplink), len(world.cluster_wan)) == (racks, clusters), "a capacity for each link"
+    assert int(work.job_offset[-1]) == tasks, "an offset for each job"
+    assert len(work.task_bytes) == tasks, "bytes for each task"
+    assert int(work.job_template.max(initial=0)) < len(work.template_speed), "a speed for each template"
+    assert bool((work.template_speed > 0).all()), "a task makes progress wherever it runs"
+    limits = {"node_cluster": clusters, "node_rack": racks, "node_class": len(world.class_names)}
+    for name, limit in limits.items():
+        column = getattr(world, name)
+        assert len(column) == nodes, name
+        assert 0 <= int(column.min()) <= int(column.max()) < limit, name
+    for columns, names in ((world, _WORLD_COLUMNS), (work, _WORK_COLUMNS)):
+        for name in names:
+            kind = str(getattr(columns, name).dtype)
+            assert kind == _TYPES.get(name, "int64"), f"{name} has the type {kind}"
 
 
 class CompiledPhysics:
@@ -29,7 +69,7 @@ class CompiledPhysics:
 
     def __init__(self, world: WorldColumns, work: WorkColumns, shape: SmallInts | None = None) -> None:
         assert loader.LIBRARY is not None, loader.LOAD_PROBLEM
-        assert work.replica_rack.shape[1] == REPLICAS_MAX, "a column for each replica"
+        _check_columns(world, work)
         self._library = loader.LIBRARY
         self.work = work
         tasks, jobs = work.task_count, work.job_count
@@ -43,8 +83,8 @@ class CompiledPhysics:
         self._columns = [np.ascontiguousarray(column) for column in columns]  # C keeps their addresses
         sizes = np.array(
             [
-                len(world.cluster_names), len(world.rack_cluster), len(world.node_cpu), len(world.class_names),
-                jobs, tasks, len(work.outage_node), world.holds_cores,
+                len(world.cluster_names), len(world.rack_cluster), len(world.node_cpu),
+                len(world.class_names), jobs, tasks, len(work.outage_node), world.holds_cores,
             ], np.int64,
         )  # fmt: skip
         constants = np.array([world.rack_flow_max, world.lan_flow_max, world.knee, world.slope])
@@ -94,22 +134,24 @@ class CompiledPhysics:
         return int(self._library.hanse_world_next(self.handle))
 
     def advance(self, until: int) -> tuple[int, list[WorldEvent]]:
-        """Let the events of the next time happen, if that is not after ``until``; return the time and them."""
+        """Let the events of the next time happen, if that is not after ``until``; return the time and
+        them."""
         count = self._library.hanse_world_advance(self.handle, until, self._events.ctypes.data, EVENTS_MAX)
         self.check()
         rows = self._events[:count].tolist()
         return self.now, [WorldEvent(time, EventKind(kind), number) for time, kind, number in rows]
 
     def outcome(self, complete: bool) -> WorldOutcome:
-        """Return the outcome so far, without the messages of whoever decides."""
+        """Return the outcome so far, without messages, which belong to whoever decides."""
         counts, read = self._sums()
         lost: Ints = np.zeros((int(counts[2]), 5), np.int64)
         self._library.hanse_world_lost(self.handle, lost.ctypes.data)
         rack, lan, wan = read.tolist()
         return WorldOutcome(
             node=self.node, start=self.start_time, run=self.run_time, end=self.end_time,
-            launches=int(counts[0]), wasted_core_us=int(counts[1]), bytes_rack=rack, bytes_lan=lan, bytes_wan=wan,
-            messages=0, message_bytes=0, decision_ns=self.decision_ns, complete=complete, lost=lost,
+            launches=int(counts[0]), wasted_core_us=int(counts[1]),
+            bytes_rack=rack, bytes_lan=lan, bytes_wan=wan, messages=0, message_bytes=0,
+            decision_ns=self.decision_ns, complete=complete, lost=lost,
         )  # fmt: skip
 
     def check(self) -> None:

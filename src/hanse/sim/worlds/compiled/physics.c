@@ -27,6 +27,9 @@ static bool make_arrays(world_t *w)
     w->free_memory = malloc(nodes * sizeof *w->free_memory);
     w->free_gpu = malloc(nodes * sizeof *w->free_gpu);
     w->room_cpu = malloc(nodes * sizeof *w->room_cpu);
+    w->ahead_cpu = malloc(nodes * sizeof *w->ahead_cpu);
+    w->ahead_memory = malloc(nodes * sizeof *w->ahead_memory);
+    w->ahead_gpu = malloc(nodes * sizeof *w->ahead_gpu);
     w->bound_cpu = calloc(nodes, sizeof *w->bound_cpu);
     w->bound_memory = calloc(nodes, sizeof *w->bound_memory);
     w->bound_gpu = calloc(nodes, sizeof *w->bound_gpu);
@@ -41,23 +44,48 @@ static bool make_arrays(world_t *w)
     w->attempts = calloc(tasks, sizeof *w->attempts);
     w->job_of = malloc(tasks * sizeof *w->job_of);
     w->staged_rack = malloc(tasks * sizeof *w->staged_rack);
-    return made && w->free_cpu && w->free_memory && w->free_gpu && w->bound_cpu && w->bound_memory && w->bound_gpu && w->room_cpu && w->room_memory && w->room_gpu && w->demand && w->pollution &&
+    return made && w->free_cpu && w->free_memory && w->free_gpu && w->ahead_cpu && w->ahead_memory && w->ahead_gpu && w->bound_cpu && w->bound_memory && w->bound_gpu && w->room_cpu && w->room_memory && w->room_gpu && w->demand && w->pollution &&
            w->first && w->last && w->outages && w->settled_at && w->attempts && w->job_of && w->staged_rack;
 }
 
-static int64_t room_of(const world_t *w, int64_t amount, int64_t bound, int64_t whole)
+static void swap(int64_t **one, int64_t **other)
 {
-    if (w->ahead_parts)
-        amount += whole / w->ahead_parts - bound;
-    return amount < whole ? amount : whole;
+    int64_t *kept = *one;
+    *one = *other;
+    *other = kept;
+}
+
+void world_swap(world_t *w)
+{
+    swap(&w->room_cpu, &w->ahead_cpu);
+    swap(&w->room_memory, &w->ahead_memory);
+    swap(&w->room_gpu, &w->ahead_gpu);
+    w->swapped = !w->swapped;
+}
+
+static int64_t ahead_of(const world_t *w, int64_t room, int64_t whole)
+{
+    room += whole / w->ahead_parts;
+    return room < whole ? room : whole;
 }
 
 void world_show(world_t *w, int64_t node)
 {
-    w->room_cpu[node] = w->outages[node] ? CLOSED
-                                         : room_of(w, w->free_cpu[node], w->bound_cpu[node], w->c.node_cpu[node]);
-    w->room_memory[node] = room_of(w, w->free_memory[node], w->bound_memory[node], w->c.node_memory[node]);
-    w->room_gpu[node] = room_of(w, w->free_gpu[node], w->bound_gpu[node], w->c.node_gpu[node]);
+    bool swapped = w->swapped;
+    if (swapped)
+        world_swap(w);
+    w->room_cpu[node] = w->free_cpu[node] - w->bound_cpu[node];
+    w->room_memory[node] = w->free_memory[node] - w->bound_memory[node];
+    w->room_gpu[node] = w->free_gpu[node] - w->bound_gpu[node];
+    if (w->ahead_parts) {
+        w->ahead_cpu[node] = ahead_of(w, w->room_cpu[node], w->c.node_cpu[node]);
+        w->ahead_memory[node] = ahead_of(w, w->room_memory[node], w->c.node_memory[node]);
+        w->ahead_gpu[node] = ahead_of(w, w->room_gpu[node], w->c.node_gpu[node]);
+    }
+    if (w->outages[node])
+        w->room_cpu[node] = w->ahead_cpu[node] = CLOSED;
+    if (swapped)
+        world_swap(w);
 }
 
 void world_bind(world_t *w, int64_t job, int64_t node, int64_t sign)
@@ -117,7 +145,7 @@ void world_free(world_t *w)
     heap_free(&w->arrivals);
     heap_free(&w->ups);
     links_free(w);
-    void *arrays[] = {w->free_cpu, w->free_memory, w->free_gpu, w->bound_cpu, w->bound_memory, w->bound_gpu, w->room_cpu, w->room_memory, w->room_gpu, w->demand, w->pollution, w->first,
+    void *arrays[] = {w->free_cpu, w->free_memory, w->free_gpu, w->ahead_cpu, w->ahead_memory, w->ahead_gpu, w->bound_cpu, w->bound_memory, w->bound_gpu, w->room_cpu, w->room_memory, w->room_gpu, w->demand, w->pollution, w->first,
                       w->last, w->outages, w->settled_at, w->attempts, w->job_of, w->staged_rack, w->lost};
     for (size_t each = 0; each < sizeof arrays / sizeof *arrays; each++)
         free(arrays[each]);

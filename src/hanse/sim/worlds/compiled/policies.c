@@ -5,8 +5,6 @@
 
 typedef struct {
     int64_t *first_node;        /* [C+1] */
-    int64_t *free_cpu;          /* [C] */
-    bool *tried;                /* [C] */
     const int32_t *job_cluster; /* [J] home, or the cluster that stands in for it */
     uint64_t seed;
 } simple_t;
@@ -128,42 +126,52 @@ static bool has_replica(const world_t *w, int64_t job, int64_t cluster)
     return false;
 }
 
-/* The cluster to try next: one with a replica, then the home, then the one with most room, then the first. */
-static int64_t next_cluster(const simple_t *s, const world_t *w, int64_t job)
+/* Place of a cluster in the order: with a replica and home, with a replica, home, others. */
+static int rank_of(const world_t *w, int64_t job, int64_t cluster)
 {
-    int64_t found = NONE, rank = 0;
+    return (has_replica(w, job, cluster) ? 0 : 2) + (cluster != w->c.job_home[job]);
+}
+
+static int64_t cluster_room(const simple_t *s, const world_t *w, int64_t cluster)
+{
+    int64_t sum = 0;
+    for (int64_t node = s->first_node[cluster]; node < s->first_node[cluster + 1]; node++)
+        sum += w->room_cpu[node] > 0 ? w->room_cpu[node] : 0;
+    return sum;
+}
+
+/* Of the clusters of one rank that have room for the task, the one with most room in all; it is only summed up
+ * where two have room. */
+static int64_t choose_in_rank(const simple_t *s, const world_t *w, int64_t job, int rank)
+{
+    int64_t found = NOWHERE, room = NONE;
     for (int64_t cluster = 0; cluster < w->n.clusters; cluster++) {
-        if (s->tried[cluster])
+        if (rank_of(w, job, cluster) != rank)
             continue;
-        int64_t here = (has_replica(w, job, cluster) ? 0 : 2) + (cluster != w->c.job_home[job]);
-        if (found == NONE || here < rank || (here == rank && s->free_cpu[cluster] > s->free_cpu[found])) {
-            found = cluster;
-            rank = here;
+        int64_t node = best_fit(w, job, s->first_node[cluster], s->first_node[cluster + 1]);
+        if (node == NOWHERE)
+            continue;
+        if (found != NOWHERE) {
+            room = room == NONE ? cluster_room(s, w, w->c.node_cluster[found]) : room;
+            int64_t here = cluster_room(s, w, cluster);
+            if (here <= room)
+                continue;
+            room = here;
         }
+        found = node;
     }
     return found;
 }
 
 static int64_t choose_greedy(policy_t *p, const world_t *w, int64_t job, int64_t task)
 {
-    simple_t *s = p->self;
-    int64_t home = w->c.job_home[job], node = NOWHERE;
     (void)task;
-    if (has_replica(w, job, home)) /* it comes first: no need to know how full the others are */
-        node = best_fit(w, job, s->first_node[home], s->first_node[home + 1]);
-    if (node != NOWHERE)
-        return node;
-    for (int64_t cluster = 0; cluster < w->n.clusters; cluster++) {
-        s->tried[cluster] = false;
-        s->free_cpu[cluster] = 0;
-        for (int64_t each = s->first_node[cluster]; each < s->first_node[cluster + 1]; each++)
-            s->free_cpu[cluster] += w->room_cpu[each] > 0 ? w->room_cpu[each] : 0;
+    for (int rank = 0; rank < 4; rank++) {
+        int64_t node = choose_in_rank(p->self, w, job, rank);
+        if (node != NOWHERE)
+            return node;
     }
-    for (int64_t cluster; node == NOWHERE && (cluster = next_cluster(s, w, job)) != NONE;) {
-        s->tried[cluster] = true;
-        node = best_fit(w, job, s->first_node[cluster], s->first_node[cluster + 1]);
-    }
-    return node;
+    return NOWHERE;
 }
 
 static void close_simple(policy_t *p, const world_t *w)
@@ -171,8 +179,6 @@ static void close_simple(policy_t *p, const world_t *w)
     simple_t *s = p->self;
     (void)w;
     free(s->first_node);
-    free(s->free_cpu);
-    free(s->tried);
     free(s);
 }
 
@@ -185,10 +191,8 @@ static bool make_simple(policy_t *p, const world_t *w, const settings_t *setting
     p->self = s;
     p->close = close_simple;
     s->first_node = calloc((size_t)w->n.clusters + 1, sizeof *s->first_node);
-    s->free_cpu = calloc((size_t)w->n.clusters, sizeof *s->free_cpu);
-    s->tried = calloc((size_t)w->n.clusters, sizeof *s->tried);
     s->seed = (uint64_t)settings->seed;
-    if (!s->first_node || !s->free_cpu || !s->tried)
+    if (!s->first_node)
         return false;
     for (int64_t node = 0; node < w->n.nodes; node++)
         s->first_node[w->c.node_cluster[node] + 1] = node + 1;

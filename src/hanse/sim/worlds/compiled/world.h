@@ -117,8 +117,11 @@ typedef struct {
     /* nodes */
     int64_t *free_cpu, *free_memory, *free_gpu;
     int64_t *bound_cpu, *bound_memory, *bound_gpu; /* of tasks that are bound to the node ahead of their start */
-    int64_t *room_cpu, *room_memory, *room_gpu;    /* what a policy may use: what is free, or may be bound;
-                                                      room_cpu is CLOSED if the node may not be chosen */
+    int64_t *room_cpu, *room_memory, *room_gpu;    /* what a policy may use: what is free and not bound, or the
+                                                      next; room_cpu is CLOSED if the node may not be chosen */
+    int64_t *ahead_cpu, *ahead_memory, *ahead_gpu; /* the same with what may be bound beyond it; shown when no
+                                                      node has room */
+    bool swapped;        /* the latter are shown as room */
     int64_t ahead_parts; /* one part in so many of a node may be bound to tasks beyond what is free; 0: none */
     double *demand;    /* HIDDEN: sum of the demands of the tasks that run there */
     double *pollution; /* HIDDEN: sum of their pollution */
@@ -220,6 +223,7 @@ void world_start(world_t *w, int64_t task, int64_t node);
 bool world_has_place(const world_t *w, int64_t job, int64_t node); /* fits, by what is really free */
 void world_bind(world_t *w, int64_t job, int64_t node, int64_t sign); /* bind a task to a node, or (-1) no more */
 void world_show(world_t *w, int64_t node); /* bring the room of a node up to date */
+void world_swap(world_t *w);               /* show what may be bound ahead as room, or no longer */
 bool world_stage(world_t *w, int64_t task, int64_t rack);
 void world_withdraw(world_t *w, int64_t task);
 int64_t world_next(const world_t *w);

@@ -14,7 +14,7 @@ import numpy as np
 
 from hanse.sim.worlds.columns import Floats, Ints
 from hanse.sim.worlds.drawing.job_shapes import JobShapes, gang_sizes, shape_jobs
-from hanse.sim.worlds.drawing.streams import Stream, generator_of
+from hanse.sim.worlds.drawing.streams import DrawStream, generator_of
 from hanse.sim.worlds.drawing.stretches import TraceStretch
 from hanse.sim.worlds.drawing.templates import TemplatePool, TraitRows, draw_rows, join_rows, take_rows
 from hanse.sim.worlds.world import GANG_TOPOLOGIES, SECOND, World, WorldError
@@ -80,7 +80,7 @@ class HomeDraw(msgspec.Struct, frozen=True):
     seed: int
     stretch: int
 
-    def generator(self, stream: Stream) -> np.random.Generator:
+    def generator(self, stream: DrawStream) -> np.random.Generator:
         """Return the generator of a concern of this cluster."""
         return generator_of(self.seed, stream, self.stretch, self.cluster)
 
@@ -140,14 +140,14 @@ def _draw_kinds(draw: HomeDraw, jobs: int) -> Ints:
     own = cluster.work_shares
     shares = [own.get(kind.name, 0.0) if own else kind.share for kind in world.work_kinds]
     bounds = np.cumsum(shares) / sum(shares)
-    picks = np.searchsorted(bounds, draw.generator(Stream.KIND).random(jobs), side="right")
+    picks = np.searchsorted(bounds, draw.generator(DrawStream.KIND).random(jobs), side="right")
     return np.minimum(picks, len(shares) - 1).astype(np.int64)
 
 
 def _draw_templates(draw: HomeDraw, work_kind: Ints) -> tuple[Ints, TraitRows]:
     """Return each job's template, -1 for none, and its traits."""
     rules, pool = draw.world.templates, draw.pool
-    pick = draw.generator(Stream.TEMPLATE).random((len(work_kind), 3))
+    pick = draw.generator(DrawStream.TEMPLATE).random((len(work_kind), 3))
     kind = np.full(len(work_kind), -1, np.int64)
     for number in range(len(draw.world.work_kinds)):
         of_kind = (work_kind == number) & (pick[:, 0] >= rules.unknown_share)
@@ -159,7 +159,9 @@ def _draw_templates(draw: HomeDraw, work_kind: Ints) -> tuple[Ints, TraitRows]:
         ):
             if len(rows):
                 kind[chosen] = rows[(pick[chosen, 2] * len(rows)).astype(np.int64)]
-    unknown = draw_rows(draw.world, work_kind, (draw.seed, Stream.UNKNOWN_ROWS, draw.stretch, draw.cluster))
+    unknown = draw_rows(
+        draw.world, work_kind, (draw.seed, DrawStream.UNKNOWN_ROWS, draw.stretch, draw.cluster)
+    )
     row = np.where(kind >= 0, kind, pool.rows.count + np.arange(len(kind)))
     return kind, take_rows(join_rows(pool.rows, unknown), row)
 
@@ -173,11 +175,13 @@ def _draw_gangs(draw: HomeDraw, traits: TraitRows, shapes: JobShapes, counts: In
     numbers = [
         at for at, kind in enumerate(draw.world.work_kinds) if not rules.kinds or kind.name in rules.kinds
     ]
-    odds = draw.generator(Stream.GANGS).random(len(counts))
+    odds = draw.generator(DrawStream.GANGS).random(len(counts))
     chosen = (odds < rules.share) & (counts > 1) & np.isin(traits.kind, numbers)
-    most = gang_sizes(draw.world, shapes, rules.topology)
+    most = gang_sizes(draw.world, shapes.take(np.flatnonzero(chosen)), rules.topology)
     gang[chosen] = GANG_TOPOLOGIES.index(rules.topology) + 1
-    return gang, np.where(chosen, np.minimum(counts, most), counts)
+    counts = counts.copy()
+    counts[chosen] = np.minimum(counts[chosen], most)
+    return gang, counts
 
 
 def _draw_work(draw: HomeDraw, trace: TraceStretch, traits: TraitRows, counts: Ints, source: Ints) -> Floats:
@@ -190,7 +194,7 @@ def _draw_work(draw: HomeDraw, trace: TraceStretch, traits: TraitRows, counts: I
     kinds = draw.world.work_kinds
     median = np.array([kind.seconds_median / SECOND for kind in kinds])[traits.kind]
     deviation = np.array([kind.seconds_deviation for kind in kinds])[traits.kind]
-    normal = draw.generator(Stream.SECONDS).standard_normal(len(rank))
+    normal = draw.generator(DrawStream.SECONDS).standard_normal(len(rank))
     rules = draw.world.work
     drawn = np.repeat(median, counts) * np.exp(np.repeat(deviation, counts) * normal)
     whole = np.rint(np.clip(drawn, rules.task_least / SECOND, rules.task_most / SECOND) * SECOND)
@@ -209,7 +213,7 @@ def _choose_window(draw: HomeDraw, trace: TraceStretch, found: _Candidates, want
     origin = int(first[begin])
     scale = horizon / max(1, int(until) - origin)
     chosen = np.concatenate([np.arange(begin, end), fillers]).astype(np.int64)
-    moments = np.sort(draw.generator(Stream.FILLERS).random(FILLERS_MAX)[: len(fillers)]) * horizon
+    moments = np.sort(draw.generator(DrawStream.FILLERS).random(FILLERS_MAX)[: len(fillers)]) * horizon
     base = np.concatenate([(first[begin:end] - origin) * scale, moments])
     sizes = np.diff(starts)[chosen]
     jobs = np.repeat(starts[:-1][chosen] - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
@@ -237,9 +241,9 @@ def _choose_window(draw: HomeDraw, trace: TraceStretch, found: _Candidates, want
 def _window(draw: HomeDraw, core_seconds: Floats, wanted: float) -> tuple[int, int]:
     """Return the bounds of a window of submissions that does not overshoot; the seed draws its beginning."""
     before = np.concatenate([np.zeros(1), np.cumsum(core_seconds)])
-    last = int(np.searchsorted(before, before[-1] - wanted * (1 + TOLERANCE), side="right")) - 1
-    begin = int(draw.generator(Stream.WINDOW).random() * (max(0, last) + 1))
-    end = int(np.searchsorted(before, before[begin] + wanted * (1 + TOLERANCE), side="right")) - 1
+    last = int(np.searchsorted(before, before[-1] - wanted, side="right")) - 1
+    begin = int(draw.generator(DrawStream.WINDOW).random() * (max(0, last) + 1))
+    end = int(np.searchsorted(before, before[begin] + wanted, side="right")) - 1
     return begin, max(begin, end)
 
 

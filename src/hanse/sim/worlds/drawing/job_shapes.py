@@ -35,6 +35,12 @@ class JobShapes(msgspec.Struct, frozen=True, eq=False):
         return JobShapes(self.cpu[jobs], self.memory[jobs], self.gpu[jobs], self.classes[jobs])
 
 
+def take_shapes(parts: list[JobShapes], order: Ints) -> JobShapes:
+    """Return the shapes of all parts in a new order."""
+    names = JobShapes.__struct_fields__
+    return JobShapes(*(np.concatenate([getattr(part, name) for part in parts])[order] for name in names))
+
+
 def allowed_classes(world: World, kind: WorkKind) -> tuple[int, ...]:
     """Return the node classes of some node whose attributes satisfy the kind's constraint."""
     used = {run.node_class: None for cluster in world.clusters for run in cluster.nodes}

@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 
 from hanse.sim.worlds.columns import Ints, SmallInts, WorldColumns
-from hanse.sim.worlds.drawing.streams import Stream, generator_of
+from hanse.sim.worlds.drawing.streams import DrawStream, generator_of
 from hanse.sim.worlds.world import World
 
 SPAN_HORIZONS: Final = 4
@@ -19,7 +19,7 @@ def draw_outages(
 ) -> tuple[SmallInts, Ints, Ints]:
     """Return nodes, beginnings and ends of the outages in order of time; ties: the node."""
     rules, nodes = world.failures, len(columns.node_cluster)
-    generator = generator_of(seed, Stream.OUTAGES, stretch)
+    generator = generator_of(seed, DrawStream.OUTAGES, stretch)
     found: list[tuple[Ints, Ints, Ints]] = []
     clock = np.zeros(nodes, np.int64)
     span = SPAN_HORIZONS * world.work.horizon

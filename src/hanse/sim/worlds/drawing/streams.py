@@ -5,7 +5,7 @@ from enum import IntEnum
 import numpy as np
 
 
-class Stream(IntEnum):
+class DrawStream(IntEnum):
     """Concern that draws numbers; the values are part of every result, so new ones go at the end."""
 
     TEMPLATES = 1
@@ -22,6 +22,6 @@ class Stream(IntEnum):
     OUTAGES = 12
 
 
-def generator_of(seed: int, stream: Stream, *further: int) -> np.random.Generator:
+def generator_of(seed: int, stream: DrawStream, *further: int) -> np.random.Generator:
     """Return the generator of a concern; ``further``: stretch and cluster, for instance."""
     return np.random.Generator(np.random.PCG64([seed, int(stream), *further]))

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from hanse.sim.worlds.columns import Floats, Ints
-from hanse.sim.worlds.drawing.streams import Stream
+from hanse.sim.worlds.drawing.streams import DrawStream
 from hanse.sim.worlds.world import World
 
 
@@ -66,7 +66,7 @@ def make_pool(world: World) -> TemplatePool:
     shared = np.arange(rules.shared)
     local = [rules.shared + at * rules.local + np.arange(rules.local) for at in range(len(world.clusters))]
     kind = np.concatenate([shared % kinds, *(np.arange(rules.local) % kinds for _ in world.clusters)])
-    rows = draw_rows(world, kind.astype(np.int64), (rules.seed, Stream.TEMPLATES))
+    rows = draw_rows(world, kind.astype(np.int64), (rules.seed, DrawStream.TEMPLATES))
     return TemplatePool(
         rows=rows,
         shared=tuple(shared[shared % kinds == at] for at in range(kinds)),
@@ -125,13 +125,10 @@ def _draw_cores(world: World, kind: Ints, generator: np.random.Generator) -> Int
     return cores
 
 
-def join_rows(first: TraitRows, second: TraitRows) -> TraitRows:
-    """Return the rows of both, the first ones first."""
+def join_rows(*parts: TraitRows) -> TraitRows:
+    """Return the rows of all parts, in their order."""
     return TraitRows(
-        *(
-            np.concatenate([getattr(first, name), getattr(second, name)])
-            for name in TraitRows.__struct_fields__
-        )
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in TraitRows.__struct_fields__)
     )
 
 

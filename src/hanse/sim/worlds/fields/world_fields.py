@@ -204,12 +204,12 @@ NETWORK_FIELDS: Final = (
         "nic", "Link of a node: with `oversubscription` it makes a rack's uplink.", "nic: 25Gb/s",
         is_link=True,
     ),
-    rate_field("rack_flow", "Most that one flow within a rack has.", "rack_flow: 400MB/s"),
-    rate_field("lan_flow", "Most that one flow between racks of a cluster has.", "lan_flow: 200MB/s"),
-    rate_field("wan_flow", "Most that one flow between clusters has.", "wan_flow: 125MB/s"),
+    rate_field("rack_flow", "Most that one flow within a rack has.", "rack_flow: 1GB/s"),
+    rate_field("lan_flow", "Most that one flow between racks of a cluster has.", "lan_flow: 500MB/s"),
+    rate_field("wan_flow", "Most that one flow between clusters has.", "wan_flow: 50MB/s"),
     bytes_field(
         "wan_window", "Bytes on their way in one flow between clusters: it has at most these per round trip.",
-        "wan_window: 4MB", 1,
+        "wan_window: 16MB", 1,
     ),
     mapping_field(
         "round_trips", RoundTrips,
@@ -234,8 +234,8 @@ TRIP_FIELDS: Final = (
 """Fields of ``network.round_trips``; ``file`` beside them is read and never written."""
 
 TEMPLATE_FIELDS: Final = (
-    whole_field("shared", "Templates that all clusters submit.", "shared: 120", 0, 100_000),
-    whole_field("local", "Further templates of each cluster.", "local: 15", 0, 100_000),
+    whole_field("shared", "Templates that all clusters submit.", "shared: 40", 0, 100_000),
+    whole_field("local", "Further templates of each cluster.", "local: 5", 0, 100_000),
     share_field("local_share", "Share of the recurring jobs whose template is local.", "local_share: 0.2"),
     share_field("unknown_share", "Share of the jobs without history.", "unknown_share: 0.5"),
     factor_field(
@@ -292,7 +292,9 @@ WORK_FIELDS: Final = (
         1, TASKS_MAX,
     ),
     share_field(
-        "load_spread", "Home loads of the clusters differ by this share, up and down.", "load_spread: 0"
+        "load_spread",
+        "Home loads of the clusters differ by this share up and down, before they are scaled to the load.",
+        "load_spread: 0",
     ),
     choice_field(
         "resources", RESOURCE_RULES,
