@@ -60,10 +60,16 @@ static bool is_explored(finish_t *f, const world_t *w, int64_t job)
     return true;
 }
 
-/* Bind the chosen nodes to the waiting tasks: the largest input gets the node that was chosen first. */
+/* Bind the chosen nodes to the waiting tasks: the largest input gets the node that was chosen first. Where tasks wait
+ * that are bound to nodes already, the nodes are given away in the order in which they were chosen. */
 static void assign(finish_t *f, const world_t *w, int64_t job, int64_t count)
 {
     int64_t first = w->c.job_offset[job], past = w->c.job_offset[job + 1], at = 0;
+    f->plan_next = 0;
+    if (!w->n.holds_cores) {
+        memcpy(f->plan, f->chosen, (size_t)count * sizeof *f->plan);
+        return;
+    }
     for (int64_t task = first; task < past && at < count; task++)
         if (w->attempts[task].state == WAITING)
             f->order[at++] = task;
@@ -85,6 +91,9 @@ static void begin(policy_t *p, const world_t *w, int64_t job)
         f->plan[task - first] = NOWHERE;
         count += w->attempts[task].state == WAITING;
     }
+    f->nodes.free_cpu = w->room_cpu; /* the world swaps them */
+    f->nodes.free_memory = w->room_memory;
+    f->nodes.free_gpu = w->room_gpu;
     describe(f, w, job, 1.0);
     f->plan_end = NOWHERE;
     if (!is_explored(f, w, job) && !w->c.job_gang[job]) {
@@ -114,7 +123,7 @@ static int64_t choose(policy_t *p, const world_t *w, int64_t job, int64_t task)
         f->job.count = 1;
         return f->k.choose(&f->nodes, &f->job, f->entries, f->chosen, f->entry_costs) ? f->chosen[0] : NOWHERE;
     }
-    int64_t node = f->plan[task - w->c.job_offset[job]];
+    int64_t node = f->plan[w->n.holds_cores ? task - w->c.job_offset[job] : f->plan_next++];
     return node == NOWHERE ? f->plan_end : node;
 }
 
@@ -162,9 +171,6 @@ static bool make_nodes(finish_t *f, const world_t *w)
         return false;
     f->nodes.nodes = w->n.nodes;
     f->nodes.stretches = make_stretches(w, from, class, rack);
-    f->nodes.free_cpu = w->room_cpu;
-    f->nodes.free_memory = w->room_memory;
-    f->nodes.free_gpu = w->room_gpu;
     return true;
 }
 

@@ -62,7 +62,8 @@ typedef struct {
     bool *runs;          /* [tasks] */
     /* the job that is tried */
     double *rack_seconds; /* [racks] */
-    int64_t *plan;        /* [tasks of a job] node of each waiting task, in order of number */
+    int64_t *plan;        /* [tasks of a job] node of each waiting task, in order of number or of choice */
+    int64_t plan_next;    /* the next of them, in order of choice */
     int64_t plan_end;     /* answer for a task without a place */
     finish_job_t job;
     finish_entry_t *entries;
