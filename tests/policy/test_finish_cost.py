@@ -26,7 +26,7 @@ def make_columns(seed: int, nodes: int, classes: int = 4, racks: int = 5) -> Fin
 
 
 def make_job(
-    seed: int, count: int, cost_max: float = inf, each_max: int = 0, debit: bool = True
+    seed: int, count: int, finish_max: float = inf, each_max: int = 0, debit: bool = True
 ) -> FinishJob:
     rng = np.random.default_rng(seed)
     alone = np.where(rng.random(4) < 0.2, -1.0, rng.integers(1, 5, 4) * 10.0)
@@ -34,7 +34,7 @@ def make_job(
     ask = rng.integers(0, 3, 3).tolist()
     return FinishJob(
         count, ask[0], ask[1], ask[2], alone, transfer, rng.random(5), float(rng.random()),
-        float(rng.random()), float(rng.random() * 9), float(rng.integers(0, 2)), cost_max, each_max, debit,
+        float(rng.random()), float(rng.random() * 9), float(rng.integers(0, 2)), finish_max, each_max, debit,
     )  # fmt: skip
 
 
@@ -47,10 +47,10 @@ def state(columns: FinishColumns) -> list[bytes]:
 @given(st.integers(0, 2**32), st.integers(0, 90), st.integers(0, 60), st.sampled_from([inf, 30.0, 12.0]),
        st.integers(0, 2), st.booleans())  # fmt: skip
 def test_the_two_kernels_are_equal_to_the_bit(
-    seed: int, nodes: int, count: int, cost_max: float, each_max: int, debit: bool
+    seed: int, nodes: int, count: int, finish_max: float, each_max: int, debit: bool
 ) -> None:
     ours, twins = make_columns(seed, nodes), make_columns(seed, nodes)
-    job = make_job(seed + 1, count, cost_max, each_max, debit)
+    job = make_job(seed + 1, count, finish_max, each_max, debit)
     assert c_finish.finish_costs(ours, job).tobytes() == numpy_finish.finish_costs(twins, job).tobytes()
     assert c_finish.finish_ideal(ours, job) == numpy_finish.finish_ideal(twins, job)
     assert c_finish.finish_choose(ours, job) == numpy_finish.finish_choose(twins, job)
@@ -94,7 +94,7 @@ def test_a_fast_class_near_data_or_an_empty_node_wins_and_ties_go_to_the_lowest(
     assert first([-1, 10], [0, -1, 0], free, free) == 2
 
 
-def test_nodes_that_cost_too_much_are_refused() -> None:
+def test_nodes_on_which_a_task_takes_too_long_are_refused() -> None:
     columns = FinishColumns([0, 1], [0, 0], np.full((3, 2), 9, dtype=np.int64))
-    job = FinishJob(4, 4, 1, 0, np.array([10.0, 14.0]), np.zeros(1), np.zeros(5), cost_max=13.0)
+    job = FinishJob(4, 4, 1, 0, np.array([10.0, 14.0]), np.zeros(1), np.zeros(5), finish_max=13.0)
     assert numpy_finish.finish_choose(columns, job)[0] == [0, 0]

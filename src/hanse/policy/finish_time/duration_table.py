@@ -81,17 +81,20 @@ class DurationTable:
         constants: Mapping[int, Sequence[float]] | None = None,
         half_life: float = HALF_LIFE_JOBS,
         kinds_max: int = KINDS_MAX,
+        spreads: tuple[float, float, float] = SPREADS,
     ) -> None:
-        """``constants``: by kind of work, declared speed of each class, greater than 0."""
+        """``constants``: by kind of work, declared speed of each class, greater than 0; ``spreads``: standard
+        deviations of contrasts between the rows of each level."""
         assert 0 < classes <= CLASSES_MAX, f"{classes} node classes"
         self.classes = classes
         self.rows: dict[RowKey, Floats] = {}
         """Sums, the latest changed last."""
         self._decay = decay_of(half_life)
-        self._kinds_max = kinds_max
+        self._kinds_max, self._spreads = kinds_max, spreads
         self._constants = {
             work: [-exact_log(speed) for speed in speeds] for work, speeds in (constants or {}).items()
         }
+        self._no_row = np.zeros(duration_rows.row_words(classes))
         self._answers: dict[tuple[int, int], list[Floats]] = {}
         """Cache of answers by kind of work and kind, from the general one on; dropped with every change."""
 
@@ -134,9 +137,9 @@ class DurationTable:
                 if key[0] == WORK and work in self._constants:
                     above[CLASSES : CLASSES + self.classes] = self._constants[work]
                 row = self.rows.get(key)
-                found = above.copy()
-                if row is not None:
-                    found = _kernels.solve_row(row, self.classes, SPREADS[key[0]], above)
+                if row is None:
+                    row = self._no_row
+                found = _kernels.solve_row(row, self.classes, self._spreads[key[0]], above)
                 answers.append(found)
                 above = found.copy()
             self._answers[work, kind] = answers
@@ -163,7 +166,7 @@ class DurationTable:
 
     def merge(self, others: Iterable["DurationTable"]) -> "DurationTable":
         """Return a table with the sums of this one and others added up; the most used kinds stay."""
-        merged = DurationTable(self.classes, None, 0, self._kinds_max)
+        merged = DurationTable(self.classes, None, 0, self._kinds_max, self._spreads)
         merged._constants, merged._decay = self._constants, self._decay
         for table in (self, *others):
             assert table.classes == self.classes, "tables of other classes"

@@ -55,6 +55,12 @@ def open_function(name: str, arguments: str, result: str = "") -> Any:
     return function
 
 
+def find_address(name: str) -> int:
+    """Return the address of a function of the library, for other compiled parts that call it."""
+    assert _LIBRARY is not None, LOAD_ERROR
+    return ctypes.cast(_LIBRARY[name], ctypes.c_void_p).value or 0
+
+
 _LIBRARY, LOAD_ERROR = open_library(files(__package__), "_kernels", ctypes.PyDLL)
 """``LOAD_ERROR``: the reason why the compiled kernels cannot be used; empty if they can."""
 _pick: Final = _c_function(_LIBRARY, "hanse_pick", 2)

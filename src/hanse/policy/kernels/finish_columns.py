@@ -48,8 +48,8 @@ class FinishJob(msgspec.Struct, frozen=True, eq=False):
     """Sensitivity times expected seconds of a task."""
     charge: float = 1.0
     """Weight of the neighbours' loss in the cost: 1 at the margin, 0 not at all."""
-    cost_max: float = inf
-    """Cost above which a node is not taken."""
+    finish_max: float = inf
+    """Seconds of transfer and run beyond which a node is not taken, whatever the neighbours lose."""
     each_max: int = 0
     """Most tasks on one node; 0: no bound."""
     is_debited: bool = True
@@ -70,7 +70,7 @@ class FinishJob(msgspec.Struct, frozen=True, eq=False):
             self.own_pressure,
             self.own_exposure,
             self.charge,
-            self.cost_max,
+            self.finish_max,
             self.is_debited,
         )
 

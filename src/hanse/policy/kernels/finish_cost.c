@@ -7,6 +7,14 @@
  */
 #include "finish_time.h"
 
+/* Two versions of a block loop, chosen when the library is loaded, as in kernels.c. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__gnu_linux__) \
+    && !defined(HANSE_NO_CLONES)
+#define CLONES __attribute__((target_clones("avx2", "default")))
+#else
+#define CLONES
+#endif
+
 static const double KNOT[KNOTS] = {0.0, 0.25, 0.5, 0.75, 1.0};
 
 /* Slow-down for sensitivity 1: piecewise linear in the pressure. */
@@ -20,16 +28,16 @@ static inline double bend(const double *slopes, double pressure)
     return sum;
 }
 
-/* Cost of the next task on a node that was given `given` of them. */
+/* Cost of the next task on a node that was given `given` of them; its own finish in `finish`. */
 static inline double cost_of(const finish_nodes_t *nodes, const finish_job_t *job, double alone, double transfer,
-                             int64_t node, int64_t given)
+                             int64_t node, int64_t given, double *finish)
 {
     double before = nodes->pressure[node] + (double)given * job->own_pressure;
     double from = bend(job->slopes, before * nodes->room[node]);
     double to = bend(job->slopes, (before + job->own_pressure) * nodes->room[node]);
     double exposed = nodes->exposure[node] + (double)given * job->own_exposure;
-    double own = alone * (1.0 + job->sensitivity * to);
-    return transfer + own + job->charge * (exposed * (to - from));
+    *finish = transfer + alone * (1.0 + job->sensitivity * to);
+    return *finish + job->charge * (exposed * (to - from));
 }
 
 static inline int has_room(const finish_nodes_t *nodes, const finish_job_t *job, int64_t node, int64_t given)
@@ -76,20 +84,31 @@ static void sift_up(finish_entry_t *heap, int64_t at)
     heap[at] = entry;
 }
 
+/* Whether any node of a stretch has enough milli-CPU: a full stretch is passed over at the speed of vectors. */
+static inline int has_cpu(const int64_t *free_cpu, int64_t from, int64_t past, int64_t cpu)
+{
+    int64_t any = 0;
+    for (int64_t node = from; node < past; node++)
+        any |= free_cpu[node] >= cpu;
+    return any != 0;
+}
+
+CLONES
 static int64_t gather(const finish_nodes_t *nodes, const finish_job_t *job, finish_entry_t *heap, int64_t most)
 {
     int64_t size = 0;
-    double limit = job->cost_max;
+    double limit = job->finish_max, finish;
     for (int64_t at = 0; at < nodes->stretches; at++) {
         double alone = job->class_seconds[nodes->stretch_class[at]];
         double transfer = job->rack_seconds[nodes->stretch_rack[at]];
-        if (alone < 0.0 || transfer < 0.0 || transfer + alone > limit)
+        if (alone < 0.0 || transfer < 0.0 || transfer + alone > limit
+            || !has_cpu(nodes->free_cpu, nodes->stretch_from[at], nodes->stretch_from[at + 1], job->cpu))
             continue;
         for (int64_t node = nodes->stretch_from[at]; node < nodes->stretch_from[at + 1]; node++) {
             if (nodes->free_cpu[node] < job->cpu || !has_room(nodes, job, node, 0))
                 continue;
-            finish_entry_t entry = {cost_of(nodes, job, alone, transfer, node, 0), node, 0, at};
-            if (entry.cost > job->cost_max)
+            finish_entry_t entry = {cost_of(nodes, job, alone, transfer, node, 0, &finish), node, 0, at};
+            if (finish > job->finish_max)
                 continue;
             if (size < most) {
                 heap[size] = entry;
@@ -98,7 +117,7 @@ static int64_t gather(const finish_nodes_t *nodes, const finish_job_t *job, fini
                 heap[0] = entry;
                 sift_down(heap, size, 0, 0);
             }
-            if (size == most)
+            if (size == most && heap[0].cost < limit)
                 limit = heap[0].cost;
         }
     }
@@ -118,6 +137,7 @@ int64_t hanse_finish_choose(const finish_nodes_t *nodes, const finish_job_t *job
                             int64_t *chosen, double *costs)
 {
     int64_t most = job->count < nodes->nodes ? job->count : nodes->nodes, done = 0;
+    double finish;
     if (most <= 0)
         return 0;
     int64_t size = gather(nodes, job, entries, most);
@@ -135,8 +155,8 @@ int64_t hanse_finish_choose(const finish_nodes_t *nodes, const finish_job_t *job
             best->given++;
             int64_t at = best->stretch;
             best->cost = cost_of(nodes, job, job->class_seconds[nodes->stretch_class[at]],
-                                 job->rack_seconds[nodes->stretch_rack[at]], best->node, best->given);
-            if (!has_room(nodes, job, best->node, best->given) || best->cost > job->cost_max)
+                                 job->rack_seconds[nodes->stretch_rack[at]], best->node, best->given, &finish);
+            if (!has_room(nodes, job, best->node, best->given) || finish > job->finish_max)
                 *best = entries[--size];
             if (size)
                 sift_down(entries, size, 0, 1);
@@ -169,7 +189,9 @@ void hanse_finish_costs(const finish_nodes_t *nodes, const finish_job_t *job, do
     for (int64_t at = 0; at < nodes->stretches; at++) {
         double alone = job->class_seconds[nodes->stretch_class[at]];
         double transfer = job->rack_seconds[nodes->stretch_rack[at]];
+        double finish;
         for (int64_t node = nodes->stretch_from[at]; node < nodes->stretch_from[at + 1]; node++)
-            costs[node] = alone < 0.0 || transfer < 0.0 ? -1.0 : cost_of(nodes, job, alone, transfer, node, 0);
+            costs[node] =
+                alone < 0.0 || transfer < 0.0 ? -1.0 : cost_of(nodes, job, alone, transfer, node, 0, &finish);
     }
 }

@@ -41,7 +41,7 @@ typedef struct {
     double own_pressure;         /* pressure per core x cores of the task */
     double own_exposure;         /* its sensitivity x expected seconds */
     double charge;               /* weight of the neighbours' loss in the cost: 1 at the margin, 0 none */
-    double cost_max;             /* a node that costs more is not taken */
+    double finish_max;           /* a node on which the task itself would take longer is not taken */
     int64_t is_debited;          /* 1: the nodes' columns are changed as if the tasks ran there */
 } finish_job_t;
 

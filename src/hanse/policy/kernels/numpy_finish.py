@@ -22,14 +22,14 @@ Nodes = NDArray[np.int64]
 def finish_choose(columns: FinishColumns, job: FinishJob) -> tuple[list[int], list[float]]:
     """Choose nodes for up to ``count`` tasks; return them, and their costs, in the order chosen.
 
-    Each task takes the cheapest node that has room and costs at most ``cost_max``; tasks that the job got in
+    Each task takes the cheapest node that has room and lets it finish within ``finish_max``; tasks that the job got in
     this call already count in room, pressure and exposure.
     """
     check_job(columns, job)
     given = np.zeros(columns.nodes, dtype=np.int64)
     every = np.arange(columns.nodes)
-    costs = _costs(columns, job, every, given)
-    costs[~_has_room(columns, job, every, given) | (costs < 0.0) | (costs > job.cost_max)] = np.inf
+    finish, costs = _costs(columns, job, every, given)
+    costs[~_has_room(columns, job, every, given) | (costs < 0.0) | (finish > job.finish_max)] = np.inf
     chosen: list[int] = []
     paid: list[float] = []
     while len(chosen) < job.count and columns.nodes:
@@ -40,8 +40,9 @@ def finish_choose(columns: FinishColumns, job: FinishJob) -> tuple[list[int], li
         paid.append(float(costs[node]))
         given[node] += 1
         one = every[node : node + 1]
-        cost = _costs(columns, job, one, given)[0]
-        costs[node] = cost if _has_room(columns, job, one, given)[0] and cost <= job.cost_max else np.inf
+        again, cost = _costs(columns, job, one, given)
+        suits = _has_room(columns, job, one, given)[0] and again[0] <= job.finish_max
+        costs[node] = cost[0] if suits else np.inf
     if job.is_debited:
         for node in chosen:
             columns.free[0, node] -= job.cpu
@@ -68,7 +69,7 @@ def finish_costs(columns: FinishColumns, job: FinishJob) -> Floats:
     """Return the cost of the next task on each node, room or not; -1.0 where it is not allowed."""
     check_job(columns, job)
     none = np.zeros(columns.nodes, dtype=np.int64)
-    return _costs(columns, job, np.arange(columns.nodes), none)
+    return _costs(columns, job, np.arange(columns.nodes), none)[1]
 
 
 def bend(slopes: Floats, pressure: Floats) -> Floats:
@@ -84,17 +85,20 @@ def _parts(columns: FinishColumns, job: FinishJob) -> tuple[Floats, Floats]:
     return job.class_seconds[columns.stretch_class], job.rack_seconds[columns.stretch_rack]
 
 
-def _costs(columns: FinishColumns, job: FinishJob, nodes: Nodes, given: Nodes) -> Floats:
-    """Return the cost of one more task on each of these nodes, which were ``given`` tasks already."""
+def _costs(
+    columns: FinishColumns, job: FinishJob, nodes: Nodes, given: Nodes
+) -> tuple[Floats, Floats]:
+    """Return the finish and the cost of one more task on each of these nodes, which were ``given`` tasks
+    already."""
     stretch = np.searchsorted(columns.stretch_from, nodes, side="right") - 1
     alone, transfer = (part[stretch] for part in _parts(columns, job))
     before = columns.pressure[nodes] + given[nodes] * job.own_pressure
     start = bend(job.slopes, before * columns.room[nodes])
     end = bend(job.slopes, (before + job.own_pressure) * columns.room[nodes])
     exposed = columns.exposure[nodes] + given[nodes] * job.own_exposure
-    own = alone * (1.0 + job.sensitivity * end)
-    costs = transfer + own + job.charge * (exposed * (end - start))
-    return np.where((alone < 0.0) | (transfer < 0.0), -1.0, costs)
+    finish = transfer + alone * (1.0 + job.sensitivity * end)
+    costs = finish + job.charge * (exposed * (end - start))
+    return finish, np.where((alone < 0.0) | (transfer < 0.0), -1.0, costs)
 
 
 def _has_room(columns: FinishColumns, job: FinishJob, nodes: Nodes, given: Nodes) -> NDArray[np.bool_]:

@@ -18,7 +18,7 @@ static uint64_t fold(uint64_t one, uint64_t other)
 }
 
 /* policy/hashing.py hash_numbers, of two values */
-static uint64_t hash_two(uint64_t seed, uint64_t one, uint64_t other)
+uint64_t world_hash(uint64_t seed, uint64_t one, uint64_t other)
 {
     uint64_t word = seed ^ UINT64_C(0x6A09E667F3BCC909);
     word = word * UINT64_C(0x9E3779B97F4A7C15) ^ one;
@@ -110,8 +110,8 @@ static int64_t choose_power_of_two(policy_t *p, const world_t *w, int64_t job, i
         count += fits(w, job, node);
     if (count < 2)
         return nth_fitting(w, job, 0);
-    int64_t one = below(hash_two(s->seed, (uint64_t)task, 0), (uint64_t)count);
-    int64_t other = below(hash_two(s->seed, (uint64_t)task, 1), (uint64_t)count - 1);
+    int64_t one = below(world_hash(s->seed, (uint64_t)task, 0), (uint64_t)count);
+    int64_t other = below(world_hash(s->seed, (uint64_t)task, 1), (uint64_t)count - 1);
     other += other >= one;
     int64_t low = nth_fitting(w, job, one < other ? one : other);
     int64_t high = nth_fitting(w, job, one < other ? other : one);
