@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from hanse.model.constraints import Value
+from hanse.model.hardware.devices import Device
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.resources import Resources
 
@@ -53,12 +54,14 @@ class Timings(msgspec.Struct, frozen=True):
 
 
 class NodeConfig(msgspec.Struct, frozen=True):
-    """Node: its capacity and attributes."""
+    """Node: its capacity, attributes and devices."""
 
     capacity: Resources
     attributes: tuple[tuple[str, Value], ...] = ()
     runner: str = ""
     """Name of the runner that serves it."""
+    devices: tuple[Device, ...] = ()
+    """Devices that its runner assigns, as listed; no machine looks at them."""
 
 
 class BrokerConfig(msgspec.Struct, frozen=True):
