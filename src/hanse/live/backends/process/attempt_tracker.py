@@ -26,6 +26,7 @@ from hanse.live.backends.process.launcher_protocol import (
     LauncherReport,
     simple_request,
 )
+from hanse.live.backends.process.stray_processes import kill_strays
 from hanse.model.messages import AttemptEnd, Outcome
 
 NOTE_LENGTH_MAX: Final = 200
@@ -63,6 +64,8 @@ class AttemptTracker:
         self._wake_followers = wake_followers
         self._devices = devices
         self.attempts: dict[AttemptId, ProcessAttempt] = {}
+        self.hunts_strays = False
+        """True if no control group lists what is left of an attempt."""
         self.listener: BackendListener | None = None
         self.closed = False
 
@@ -106,10 +109,16 @@ class AttemptTracker:
         unless not ``is_gone``: some of its processes could not be killed."""
         attempt.request = None
         attempt.end = end
-        self._devices.release((end.task, end.attempt), is_gone)
+        self._release_devices(end, is_gone)
         self._wake_followers((end.task, end.attempt))
         assert self.listener is not None, "news before reconcile"
         self.listener.on_attempt_ended(end)
+
+    def _release_devices(self, end: AttemptEnd, is_gone: bool) -> None:
+        key = (end.task, end.attempt)
+        if self.hunts_strays and end.outcome is Outcome.LOST and self._devices.names_of(key):
+            is_gone = kill_strays(*key)
+        self._devices.release(key, is_gone)
 
     def finish_soon(self, end: AttemptEnd) -> None:
         """Report an end that only this daemon knows, in a later turn of the loop."""

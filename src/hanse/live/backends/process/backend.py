@@ -63,6 +63,7 @@ from hanse.live.backends.process.sandbox import (
     can_hide_processes,
     wrapper_command,
 )
+from hanse.live.backends.process.stray_processes import kill_strays
 from hanse.live.backends.process.task_users import JobUserPool
 from hanse.live.backends.process.watchdog_deadline import DEADLINE_FORMAT, GUARD_AT, open_watchdog_memory
 from hanse.live.backends.process.withheld_capacity import WithheldCapacity
@@ -145,6 +146,7 @@ class ProcessBackend:
         self._withheld = WithheldCapacity()
         self._devices = DeviceTable(plan, self._withheld.on_devices_withheld)
         self._tracker = AttemptTracker(self._send, self._output_reader.wake_followers, self._devices)
+        self._tracker.hunts_strays = self._limits.driver == "rlimit"
         self._launcher = LauncherClient(directory, bases, self._tracker.on_reports, self._on_launcher_lost)
         self._recovery = LauncherRecovery(
             directory, self._launcher, self._limits, self._tracker, self._load_kept_outputs
@@ -189,6 +191,8 @@ class ProcessBackend:
             else:
                 assert report.end is not None, "an end without an end"
                 attempt.end, attempt.output_bytes = report.end, report.output_bytes
+                if self._plan.by_node and self._tracker.hunts_strays and report.end.outcome is Outcome.LOST:
+                    kill_strays(*key)
                 ended.append(report.end)
         if self._user_pool is not None:
             self._user_pool.rescan()

@@ -38,10 +38,8 @@ class DeviceFence:
         may be one that an earlier task has left: so the task's own devices are allowed again."""
         own = _rules(_paths(assigned))
         allowed = [f"?devices.allow={rule}" for rule in own]
-        return (
-            *allowed,
-            *(f"devices.deny={rule}" for rule in _rules(self._fenced) if rule not in _rules(own)),
-        )
+        denied = [f"devices.deny={rule}" for rule in _rules(self._fenced) if rule not in own]
+        return (*allowed, *denied)
 
     def sandbox_words(self, assigned: tuple[Device, ...]) -> tuple[bytes, ...]:
         """Return bubblewrap's options for the devices of a task."""
