@@ -6,6 +6,7 @@ import msgspec
 
 from hanse.model.constraints import Value
 from hanse.model.hardware.devices import Device
+from hanse.model.hardware.facts import HardwareFacts
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.resources import Resources
 
@@ -138,3 +139,5 @@ class RunnerConfig(msgspec.Struct, frozen=True):
     warden: str
     nodes: tuple[int, ...]
     timings: Timings = Timings()
+    hardware: HardwareFacts | None = None
+    """Hardware of its machine, which it reports with its session; None: tasks run elsewhere."""

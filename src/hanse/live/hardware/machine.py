@@ -1,6 +1,7 @@
 """Detection of all facts about this machine."""
 
 from collections.abc import Callable
+from functools import cache
 
 from hanse.live.hardware.cpus import detect_cpus
 from hanse.live.hardware.disks_and_networks import detect_disks, detect_networks, parse_memory
@@ -27,3 +28,9 @@ def detect_hardware(
         int(level) if level.lstrip("-").isdecimal() and len(level) < 4 else None,
     )
     return facts if facts_problem(facts) is None else HardwareFacts()
+
+
+@cache
+def this_machine() -> HardwareFacts:
+    """Return the facts about this machine, detected once in the life of this process."""
+    return detect_hardware()

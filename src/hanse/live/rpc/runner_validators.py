@@ -9,6 +9,7 @@ from hanse.live.rpc import field_validators
 from hanse.live.rpc.field_validators import NUMBER_MAX, SHARDS_MAX, TASK_MAX, TASK_MIN, are_within
 from hanse.live.rpc.validation_context import ValidationContext, Validator, echo_problem, is_known
 from hanse.model import messages as m
+from hanse.model.hardware.facts import facts_problem
 from hanse.model.job import GRACE_MAX
 
 
@@ -63,6 +64,7 @@ def _open_session(body: m.OpenSession, context: ValidationContext, source: str) 
         field_validators.attempts_problem(body.running, None)
         or field_validators.ends_problem(body.ended, None)
         or field_validators.withheld_problem(body.withheld, context.nodes)
+        or (None if body.hardware is None else facts_problem(body.hardware))
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from hanse.core.config import NodeConfig
+from hanse.league.config import LeagueError
 from hanse.model.hardware.devices import GPU, Device
 from hanse.model.resources import Resources
 
@@ -33,7 +34,7 @@ class DevicePlan(msgspec.Struct, frozen=True):
         return bool(self.by_node or self.missing)
 
 
-class SharedDeviceError(ValueError):
+class SharedDeviceError(LeagueError):
     """Two devices of the league file are one device of this machine."""
 
 
