@@ -90,13 +90,17 @@ class WardenDaemon(Daemon):
             warden_validation_context(config).runners,
         )
 
-    async def start(self) -> None:
-        """Recover from disk, reconcile with the backend, start the HTTPS server, then begin to take part."""
+    async def _find_nodes(self) -> ClusterEntry:
+        """Return the cluster with its nodes, and with the attributes that their hardware gives them."""
         self.hardware = HardwareReports(self.directory)
         if BACKENDS.get(self.entry.backend.kind).runs_on_its_machine:
             self.hardware.by_runner[self.entry.own_runner] = await asyncio.to_thread(this_machine)
         entry = await discover_nodes(self.entry, self.directory)
-        self._set_entry(with_detected_attributes(entry, self.hardware.by_runner))
+        return with_detected_attributes(entry, self.hardware.by_runner)
+
+    async def start(self) -> None:
+        """Recover from disk, reconcile with the backend, start the HTTPS server, then begin to take part."""
+        self._set_entry(await self._find_nodes())
         settings = warden_settings(self.league, self.identity.name)
         recovered = recover(self.directory, settings, on_progress=self.start_report.report_replayed)
         assert isinstance(recovered.machine, Warden)
@@ -131,8 +135,9 @@ class WardenDaemon(Daemon):
         if any(node.runner == runner for node in self.entry.nodes):
             backend = make_backend(self.entry, self.directory)
             metrics.tasks_room = lambda: getattr(backend, "disk_space", None)
-            config = self.league.runner_config(self.entry, runner)
-            config = msgspec.structs.replace(config, hardware=self.hardware.by_runner.get(runner))
+            config = msgspec.structs.replace(
+                self.league.runner_config(self.entry, runner), hardware=self.hardware.by_runner.get(runner)
+            )
             self.runner_shell = RunnerShell(config, backend, clock, self.directory, self.send)
             self.receivers[runner] = self.runner_shell.on_message
             await self.runner_shell.start()

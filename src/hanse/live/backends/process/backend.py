@@ -121,7 +121,7 @@ class ProcessBackend:
         directory.mkdir(mode=0o711, parents=True, exist_ok=True)
         self._directory = directory
         self._nodes = nodes
-        plan = plan_devices(nodes) if devices is None else devices
+        self._plan = plan = plan_devices(nodes) if devices is None else devices
         limits = choose_limits(driver, directory)
         self._limits = with_device_group(limits, directory) if plan.fenced else limits
         self.driver = self._limits.driver
@@ -131,32 +131,45 @@ class ProcessBackend:
             log.warning("%s", warning)
         self._user_range = user if isinstance(user, UserRange) and os.geteuid() == 0 else None
         self._user_pool: JobUserPool | None = None
-        run_as = find_task_user("nobody" if isinstance(user, UserRange) else user)
-        wrapper = wrapper_command(sandbox, directory, hidden, run_as.uid, run_as.gids)
         memory = MemoryDefault(nodes, memory_default)
-        self._encoder = StartRequestEncoder(
-            directory, cluster, run_as, self._limits, wrapper, output_bytes_max, pids_max, memory
-        )
-        self._encoder.fence = DeviceFence(plan.fenced, sandbox, directory)
-        has_job_users = self._user_range is not None and sandbox == "none"
-        self._encoder.hides_processes = has_job_users and can_hide_processes()
-        bases = tuple(base.path for base in self._limits.bases)
+        self._encoder = self._make_encoder(cluster, user, hidden, output_bytes_max, pids_max, memory)
         self._output_reader = OutputReader(directory / "output")
-        self._plan = plan
         self._withheld = WithheldCapacity()
         self._devices = DeviceTable(plan, self._withheld.on_devices_withheld)
         self._tracker = AttemptTracker(self._send, self._output_reader.wake_followers, self._devices)
         self._tracker.hunts_strays = self._limits.driver == "rlimit"
+        bases = tuple(base.path for base in self._limits.bases)
         self._launcher = LauncherClient(directory, bases, self._tracker.on_reports, self._on_launcher_lost)
         self._recovery = LauncherRecovery(
             directory, self._launcher, self._limits, self._tracker, self._load_kept_outputs
         )
         self._kept_outputs = KeptOutputs(self.kept_bytes_max, self.kept_count_max)
-        monitor = DiskMonitor(directory, disk_quota, files_quota)
-        self._disk_manager = DiskPressureManager(monitor, self._kept_outputs, nodes, self)
+        self._disk_manager = DiskPressureManager(
+            DiskMonitor(directory, disk_quota, files_quota), self._kept_outputs, nodes, self
+        )
         self._disk_task: asyncio.Task[None] | None = None
         self._lock = -1
         self._watchdog_memory: mmap.mmap | None = None
+
+    def _make_encoder(
+        self,
+        cluster: str,
+        user: str | int | UserRange | None,
+        hidden: tuple[Path, ...],
+        output_bytes_max: int,
+        pids_max: int,
+        memory: MemoryDefault,
+    ) -> StartRequestEncoder:
+        directory = self._directory
+        run_as = find_task_user("nobody" if isinstance(user, UserRange) else user)
+        wrapper = wrapper_command(self.sandbox, directory, hidden, run_as.uid, run_as.gids)
+        encoder = StartRequestEncoder(
+            directory, cluster, run_as, self._limits, wrapper, output_bytes_max, pids_max, memory
+        )
+        encoder.fence = DeviceFence(self._plan.fenced, self.sandbox, directory)
+        has_job_users = self._user_range is not None and self.sandbox == "none"
+        encoder.hides_processes = has_job_users and can_hide_processes()
+        return encoder
 
     @property
     def launcher_pid(self) -> int:

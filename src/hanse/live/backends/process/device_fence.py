@@ -9,11 +9,13 @@ import os
 import stat
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, cast
 
-from hanse.live.backends.process.cgroups import DEVICE_ROLE, TaskLimits
-from hanse.live.backends.process.device_plan import DevicePlan
-from hanse.live.backends.process.sandbox import SandboxMode
+from hanse.league.config import ClusterEntry
+from hanse.live.backends.process.cgroups import DEVICE_ROLE, TaskLimits, choose_limits, with_device_group
+from hanse.live.backends.process.device_plan import DevicePlan, plan_devices
+from hanse.live.backends.process.sandbox import SandboxMode, choose_sandbox
+from hanse.live.hardware.machine import this_machine
 from hanse.model.hardware.devices import AMD, GPU, Device
 
 CLOSED_FILE: Final = "closed"
@@ -72,6 +74,17 @@ def device_warnings(plan: DevicePlan, sandbox: str, limits: TaskLimits) -> tuple
     if problem is None:
         return plan.warnings
     return (*plan.warnings, f"devices are assigned, but tasks can open those of others: {problem}")
+
+
+def find_device_warnings(entry: ClusterEntry) -> tuple[str, ...]:
+    """Return what ``device_warnings`` would say of the runner inside a warden, on this machine. Raises
+    ``OSError`` or ``LeagueError`` if that runner could not be."""
+    settings = entry.backend
+    plan = plan_devices(entry.nodes, this_machine().gpus, entry.own_runner)
+    sandbox, _ = choose_sandbox(settings.sandbox)
+    probe = Path(f"/hanse-probe-{os.getpid()}")
+    limits = choose_limits(cast("Literal['auto', 'v2', 'v1', 'rlimit']", settings.limits), probe)
+    return device_warnings(plan, sandbox, with_device_group(limits, probe))
 
 
 def _paths(devices: Iterable[Device]) -> tuple[str, ...]:
