@@ -137,7 +137,6 @@ class ProcessBackend:
         self._withheld = WithheldCapacity()
         self._devices = DeviceTable(plan, self._withheld.on_devices_withheld)
         self._tracker = AttemptTracker(self._send, self._output_reader.wake_followers, self._devices)
-        self._tracker.hunts_strays = self._limits.driver == "rlimit"
         bases = tuple(base.path for base in self._limits.bases)
         self._launcher = LauncherClient(directory, bases, self._tracker.on_reports, self._on_launcher_lost)
         self._recovery = LauncherRecovery(
@@ -188,6 +187,7 @@ class ProcessBackend:
         if self._user_range is not None:
             self._user_pool = JobUserPool(self._user_range, self._directory)
         found = await self._launcher.open()
+        self._tracker.hunts_strays = self._limits.driver == "rlimit"
         self._limits.make_directories()  # after the greeting: a launcher that exits removes them
         self._tracker.listener = self._withheld.listener = listener
         running, ended = [], []
