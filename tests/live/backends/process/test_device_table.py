@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hanse.core.config import NodeConfig
+from hanse.live.backends.process.device_claims import claim_devices
 from hanse.live.backends.process.device_environment import NO_GPUS, device_variables
 from hanse.live.backends.process.device_plan import DevicePlan, SharedDeviceError, amount_of, plan_devices
 from hanse.live.backends.process.device_table import DeviceTable
@@ -84,6 +85,34 @@ def test_two_names_of_one_device_are_refused(tmp_path: Path) -> None:
         plan_devices((node(0, first, fpga=1), node(0, second, fpga=1)))
     zero = (Device("a", 0, ("/dev/zero",)), Device("b", 0, ("/dev/null",)))
     assert plan_devices((node(0, *zero),)).by_node == {0: zero}
+
+
+# --- claims ----------------------------------------------------------------------------------------------
+
+
+def test_a_device_of_another_runner_is_withheld(tmp_path: Path) -> None:
+    claims, first, second = tmp_path / "claims", tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    four, two = plan(node(4)), plan(node(2))
+    assert claim_devices(two, first, claims) == two
+    other = claim_devices(four, second, claims)
+    assert (other.by_node, other.missing) == ({0: FOUND[2:]}, {0: FOUND[:2]})
+    assert f"the runner of {first} has it" in other.warnings[0]
+    assert claim_devices(four, first, claims).by_node == {0: FOUND[:2]}  # its own, and not the other's
+    assert claim_devices(plan(node(0)), first, claims) == DevicePlan()  # started without devices
+    assert claim_devices(four, second, claims) == four
+    second.rmdir()
+    assert claim_devices(four, first, claims) == four
+
+
+def test_claims_that_cannot_be_written_are_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    found = claim_devices(plan(node(4)), tmp_path, tmp_path / "file" / "claims")
+    assert found.by_node == {0: FOUND}
+    assert "other runners of this machine" in found.warnings[0]
+    assert claim_devices(DevicePlan(), tmp_path, tmp_path / "none") == DevicePlan()
+    assert not (tmp_path / "none").exists()
 
 
 # --- the table -------------------------------------------------------------------------------------------

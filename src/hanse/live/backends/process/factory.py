@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from hanse.live.backends.factory import TASKS_DIRECTORY, tasks_directory
 from hanse.live.backends.process.backend import ProcessBackend
+from hanse.live.backends.process.device_claims import claim_devices, claims_directory
 from hanse.live.backends.process.device_plan import plan_devices
 from hanse.live.backends.process.sandbox import choose_sandbox
 from hanse.live.backends.process.task_users import choose_user
@@ -27,7 +28,7 @@ def make_process_backend(entry: "ClusterEntry", directory: Path) -> ProcessBacke
     sandbox, problem = choose_sandbox(settings.sandbox)
     if problem is not None:
         log.warning("tasks are not isolated from each other: they are all one user's, and %s", problem)
-    gpus = this_machine().gpus
+    plan = plan_devices(entry.nodes, this_machine().gpus, runner_name(entry, directory))
     return ProcessBackend(
         tasks,
         entry.name,
@@ -40,7 +41,7 @@ def make_process_backend(entry: "ClusterEntry", directory: Path) -> ProcessBacke
         driver=cast("Literal['auto', 'v2', 'v1', 'rlimit']", settings.limits),
         disk_quota=settings.disk,
         files_quota=settings.files,
-        devices=plan_devices(entry.nodes, gpus, runner_name(entry, directory)),
+        devices=claim_devices(plan, tasks, claims_directory()),
     )
 
 
