@@ -72,7 +72,7 @@ def memory_notice(league: "LeagueConfig") -> str | None:
 def device_notices(league: "LeagueConfig") -> list[str]:
     """Return a line for each device of this machine that is not assigned, missing or not fenced."""
     from hanse.league.config import LeagueError  # noqa: PLC0415  keeps 'hanse up' fast
-    from hanse.live.backends.process.device_fence import find_device_warnings  # noqa: PLC0415  as above
+    from hanse.live.backends.process.devices.device_fence import find_device_warnings  # noqa: PLC0415  as above
 
     lines = []
     for entry in league.clusters:

@@ -7,10 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hanse.core.config import NodeConfig
-from hanse.live.backends.process.device_claims import claim_devices
-from hanse.live.backends.process.device_environment import NO_GPUS, device_variables
-from hanse.live.backends.process.device_plan import DevicePlan, SharedDeviceError, amount_of, plan_devices
-from hanse.live.backends.process.device_table import DeviceTable
+from hanse.live.backends.process.devices.device_claims import claim_devices
+from hanse.live.backends.process.devices.device_environment import NO_GPUS, device_variables
+from hanse.live.backends.process.devices.device_plan import (
+    DevicePlan,
+    SharedDeviceError,
+    amount_of,
+    plan_devices,
+)
+from hanse.live.backends.process.devices.device_table import DeviceTable
 from hanse.live.backends.process.kept_outputs import AttemptId
 from hanse.live.backends.process.withheld_capacity import WithheldCapacity
 from hanse.model.hardware.devices import AMD, NVIDIA, Device

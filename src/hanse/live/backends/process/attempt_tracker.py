@@ -13,7 +13,7 @@ import msgspec
 
 from hanse.live.backends.interface import BackendListener
 from hanse.live.backends.process.default_memory import explain_out_of_memory
-from hanse.live.backends.process.device_table import DeviceTable
+from hanse.live.backends.process.devices.device_table import DeviceTable
 from hanse.live.backends.process.kept_outputs import AttemptId
 from hanse.live.backends.process.launch_requests import decode_metadata
 from hanse.live.backends.process.launcher_protocol import (

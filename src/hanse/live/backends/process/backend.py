@@ -30,9 +30,9 @@ from hanse.live.backends.interface import (
 from hanse.live.backends.process.attempt_tracker import AttemptTracker, ProcessAttempt, now
 from hanse.live.backends.process.cgroups import choose_limits, with_device_group
 from hanse.live.backends.process.default_memory import MemoryDefault
-from hanse.live.backends.process.device_fence import DeviceFence, device_warnings
-from hanse.live.backends.process.device_plan import DevicePlan, plan_devices
-from hanse.live.backends.process.device_table import DeviceTable
+from hanse.live.backends.process.devices.device_fence import DeviceFence, device_warnings
+from hanse.live.backends.process.devices.device_plan import DevicePlan, plan_devices
+from hanse.live.backends.process.devices.device_table import DeviceTable
 from hanse.live.backends.process.directory_lock import lock_directory
 from hanse.live.backends.process.disk_monitor import DiskMonitor
 from hanse.live.backends.process.disk_pressure import KEPT_BYTES_MAX, KEPT_COUNT_MAX, DiskPressureManager

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from hanse.live.backends.factory import TASKS_DIRECTORY, tasks_directory
 from hanse.live.backends.process.backend import ProcessBackend
-from hanse.live.backends.process.device_claims import claim_devices, claims_directory
-from hanse.live.backends.process.device_plan import plan_devices
+from hanse.live.backends.process.devices.device_claims import claim_devices, claims_directory
+from hanse.live.backends.process.devices.device_plan import plan_devices
 from hanse.live.backends.process.sandbox import choose_sandbox
 from hanse.live.backends.process.task_users import choose_user
 from hanse.live.hardware.machine import this_machine

@@ -12,8 +12,8 @@ import msgspec
 
 from hanse.live.backends.process.cgroups import TaskLimits
 from hanse.live.backends.process.default_memory import MemoryDefault
-from hanse.live.backends.process.device_environment import DEVICES, device_variables
-from hanse.live.backends.process.device_fence import DeviceFence
+from hanse.live.backends.process.devices.device_environment import DEVICES, device_variables
+from hanse.live.backends.process.devices.device_fence import DeviceFence
 from hanse.live.backends.process.launcher_protocol import (
     ALONE,
     FRESH_DIRECTORY,

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from hanse.live.backends.process.device_plan import DevicePlan
+from hanse.live.backends.process.devices.device_plan import DevicePlan
 from hanse.model.hardware.devices import Device
 from hanse.security.atomic_files import PRIVATE, replace
 

@@ -9,7 +9,7 @@ that cannot be killed the devices stay taken and are withheld from the league.
 import logging
 from collections.abc import Callable
 
-from hanse.live.backends.process.device_plan import DevicePlan, amount_of
+from hanse.live.backends.process.devices.device_plan import DevicePlan, amount_of
 from hanse.live.backends.process.kept_outputs import AttemptId
 from hanse.model.hardware.devices import GPU, Device
 from hanse.model.ids import TaskId, task_text

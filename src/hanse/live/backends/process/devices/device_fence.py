@@ -13,7 +13,7 @@ from typing import Final, Literal, cast
 
 from hanse.league.config import ClusterEntry
 from hanse.live.backends.process.cgroups import DEVICE_ROLE, TaskLimits, choose_limits, with_device_group
-from hanse.live.backends.process.device_plan import DevicePlan, plan_devices
+from hanse.live.backends.process.devices.device_plan import DevicePlan, plan_devices
 from hanse.live.backends.process.sandbox import SandboxMode, choose_sandbox
 from hanse.live.hardware.machine import this_machine
 from hanse.model.hardware.devices import AMD, GPU, Device
