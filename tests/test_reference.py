@@ -24,6 +24,7 @@ from hanse.league.fields import (
     BACKEND_FIELDS,
     BROKER_FIELDS,
     CLUSTER_FIELDS,
+    DEVICE_FIELDS,
     LEAGUE_FIELDS,
     NODE_FIELDS,
     POLICY_FIELDS,
@@ -174,10 +175,13 @@ def league(fields: tuple[FileField, ...], data: dict[str, object]) -> LeagueConf
         LEAGUE_FIELDS: top, BROKER_FIELDS: broker, CLUSTER_FIELDS: cluster, RUNNER_FIELDS: runner,
         NODE_FIELDS: node, BACKEND_FIELDS: {"kind": "process"},
         SLURM_TABLE: {"kind": "slurm"}, USERS_FIELDS: {}, POLICY_FIELDS: {}, TIMING_FIELDS: {},
+        DEVICE_FIELDS: {"kind": "gpu"},
     }  # fmt: skip
     inner[fields] |= data
     if fields in (SLURM_TABLE, BACKEND_FIELDS):
         cluster["backend"] = inner[fields]
+    elif fields is DEVICE_FIELDS:
+        node["devices"] = [inner[fields]]
     elif fields is USERS_FIELDS:
         cluster["backend"] = {"users": inner[fields]}
     elif fields is POLICY_FIELDS:

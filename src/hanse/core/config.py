@@ -5,6 +5,8 @@ from typing import Final
 import msgspec
 
 from hanse.model.constraints import Value
+from hanse.model.hardware.devices import Device
+from hanse.model.hardware.facts import HardwareFacts
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.resources import Resources
 
@@ -69,7 +71,7 @@ class Timings(msgspec.Struct, frozen=True):
 
 
 class NodeConfig(msgspec.Struct, frozen=True):
-    """Node: its capacity and attributes."""
+    """Node: its capacity, attributes and devices."""
 
     capacity: Resources
     attributes: tuple[tuple[str, Value], ...] = ()
@@ -77,6 +79,8 @@ class NodeConfig(msgspec.Struct, frozen=True):
     """Name of the runner that serves it."""
     host: str = ""
     """Host name or address under which the tasks of gangs reach it; empty: this machine only."""
+    devices: tuple[Device, ...] = ()
+    """Devices that its runner assigns, as listed; no machine looks at them."""
 
 
 class BrokerConfig(msgspec.Struct, frozen=True):
@@ -165,3 +169,5 @@ class RunnerConfig(msgspec.Struct, frozen=True):
     warden: str
     nodes: tuple[int, ...]
     timings: Timings = Timings()
+    hardware: HardwareFacts | None = None
+    """Hardware of its machine, which it reports with its session; None: tasks run elsewhere."""

@@ -20,6 +20,7 @@ from hanse.league.config import (
     PolicyConfig,
     RunnerEntry,
 )
+from hanse.league.device_reader import check_shared_devices, count_devices, read_devices
 from hanse.league.fields import (
     BROKER_FIELDS,
     CLUSTER_FIELDS,
@@ -171,6 +172,7 @@ def _read_cluster(value: object, path: str, problems: ProblemList) -> ClusterEnt
         problems.add(fields.path_of("nodes"), f"a cluster has at most {NODES_MAX} nodes, not {len(nodes)}")
     if cluster.reserve > len(nodes):
         problems.add(fields.path_of("reserve"), f"there are only {len(nodes)} nodes to keep back")
+    check_shared_devices(nodes, fields.path_of("nodes"), problems)
     return msgspec.structs.replace(cluster, nodes=nodes)
 
 
@@ -198,7 +200,9 @@ def _read_nodes(
     nothing: tuple[tuple[str, Value], ...] = ()
     attributes = fields.read("attributes", _read_attributes, nothing)
     host = fields.read("address", read_host, "")
-    return (NodeConfig(capacity, attributes, runner, host),) * count
+    devices = read_devices(fields)
+    capacity = count_devices(capacity, devices, fields, count)
+    return (NodeConfig(capacity, attributes, runner, host, devices),) * count
 
 
 def _read_custom(value: object, field: str) -> tuple[tuple[str, int], ...] | Problem:

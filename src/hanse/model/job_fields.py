@@ -318,7 +318,8 @@ GROUP_FIELDS: Final = (
         ),
     ),
     JobField(
-        "gpus", "whole number or a range", "0", f"at most {GPUS_MAX:,}", "GPUs of each task.", "gpus: 1..8",
+        "gpus", "whole number or a range", "0", f"at most {GPUS_MAX:,}",
+        "GPUs of each task, which no other task has meanwhile.", "gpus: 1..8",
         attribute="ask.gpu", read=range_reader(parse_whole), write=range_writer(""), schema=Amount,
         option=CommandOption(("--gpus",), 50, "GPUs of a task, or a range such as 1..8.", "N"),
     ),

@@ -14,6 +14,8 @@ from hanse.live.rpc.validation_context import (
     warden_validation_context,
 )
 from hanse.model import messages as m
+from hanse.model.hardware.devices import Device
+from hanse.model.hardware.facts import CpuCache, CpuFacts, DiskFacts, HardwareFacts, NetworkFacts
 from hanse.model.ids import ClusterId, JobId, TaskId
 from hanse.model.job import JobSpec, TaskGroup, UnreachablePolicy
 from hanse.model.messages import Envelope, Outcome, RefusalReason, SequencedMessage
@@ -30,6 +32,14 @@ SHAPE = m.Shape(ASK)
 BRIEF = m.TaskTemplate(SHAPE, "b1#1")
 LOT = m.TaskBatch(JOB, 0, BRIEF, (0, 1), (1, 1), (3, -1), ASK)
 LINE = m.DemandLine(0, SHAPE, (1, -2), 3)
+HARDWARE = HardwareFacts(
+    CpuFacts("Xeon", "intel-cascadelake-20c", 1, 20, 40, 1, (CpuCache("L2", 1 << 20),)),
+    1 << 37,
+    (DiskFacts("sda", 1 << 40, True, "ST2000"),),
+    (NetworkFacts("eno1", 25_000),),
+    (Device("gpu", 0, ("/dev/nvidia0",), "A100", 40 << 30, "GPU-1", "nvidia"),),
+    -1,
+)
 END = m.AttemptEnd(TASK, 1, Outcome.SUCCEEDED, 0, m.ResourceUsage(1, 2, 3), "fine")
 DELTA = m.Delta(C1, 1, 5, 6, (0, 3), ((1, 2, 0), (0, 0, 0)))
 SPEC = JobSpec((TaskGroup(count=2),))
@@ -62,6 +72,7 @@ TO_WARDEN = (
 FROM_RUNNER = (
     m.RunnerReport(((TASK, 1),), (END,)),
     m.OpenSession(1, NOW, (0, 3), ((TASK, 1),), (END,)),
+    m.OpenSession(1, NOW, (0, 3), (), (), (), HARDWARE),
     m.RunnerHeartbeat(1, NOW),
 )
 FROM_WARDEN = (

@@ -11,6 +11,8 @@ from hanse.live.rpc.message_validators import VALIDATORS
 from hanse.live.rpc.validation_context import STALE
 from hanse.model import messages as m
 from hanse.model.constraints import Is, Not
+from hanse.model.hardware.devices import Device
+from hanse.model.hardware.facts import CpuFacts, DiskFacts, HardwareFacts
 from hanse.model.ids import ClusterId, JobId, TaskId
 from hanse.model.job import Affinity, JobSpec, TaskGroup
 from hanse.model.messages import RefusalReason, SequencedMessage, SoftMessage
@@ -163,6 +165,12 @@ NONSENSE: dict[str, Any] = {
     "hello: node": m.OpenSession(1, NOW, (4,), (), ()),
     "hello: running": m.OpenSession(1, NOW, (), ((TASK, -1),), ()),
     "hello: ended": m.OpenSession(1, NOW, (), (), (spoilt(END, exit_code=BIG),)),
+    "hello: cpu": m.OpenSession(1, NOW, (), (), (), (), HardwareFacts(CpuFacts("x" * 256))),
+    "hello: memory": m.OpenSession(1, NOW, (), (), (), (), HardwareFacts(memory=-1)),
+    "hello: disks": m.OpenSession(1, NOW, (), (), (), (), HardwareFacts(disks=(DiskFacts("sda"),) * 65)),
+    "hello: gpus": m.OpenSession(1, NOW, (), (), (), (), HardwareFacts(gpus=(Device(),) * 257)),
+    "hello: files": m.OpenSession(1, NOW, (), (), (), (), HardwareFacts(gpus=(Device(paths=("x",) * 9),))),
+    "hello: counters": m.OpenSession(1, NOW, (), (), (), (), HardwareFacts(perf_event_paranoid=99)),
     "runner beat: session": m.RunnerHeartbeat(-1, NOW),
     "runner beat: sent": m.RunnerHeartbeat(1, -1),
     "answer: number": m.ClaimReply(-1, (), ()),

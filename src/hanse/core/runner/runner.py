@@ -296,7 +296,9 @@ class Runner:
         if not self._is_confirmed:
             running, ended = tuple(self._running), tuple(self._ended.values())
             withheld = tuple(self._withheld.items())
-            message = OpenSession(self._session, now, self.config.nodes, running, ended, withheld)
+            message = OpenSession(
+                self._session, now, self.config.nodes, running, ended, withheld, self.config.hardware
+            )
             self._links.send_soft(self._effects, warden, message)
         self._links.send_soft(self._effects, warden, RunnerHeartbeat(self._session, now))
 

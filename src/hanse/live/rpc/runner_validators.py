@@ -10,6 +10,7 @@ from hanse.live.rpc.field_validators import NUMBER_MAX, SHARDS_MAX, TASK_MAX, TA
 from hanse.live.rpc.layout_validators import layouts_problem
 from hanse.live.rpc.validation_context import ValidationContext, Validator, echo_problem, is_known
 from hanse.model import messages as m
+from hanse.model.hardware.facts import facts_problem
 from hanse.model.job import GRACE_MAX
 
 
@@ -65,6 +66,7 @@ def _open_session(body: m.OpenSession, context: ValidationContext, source: str) 
         field_validators.attempts_problem(body.running, None)
         or field_validators.ends_problem(body.ended, None)
         or field_validators.withheld_problem(body.withheld, context.nodes)
+        or (None if body.hardware is None else facts_problem(body.hardware))
     )
 
 

@@ -85,9 +85,7 @@ def _parts(columns: FinishColumns, job: FinishJob) -> tuple[Floats, Floats]:
     return job.class_seconds[columns.stretch_class], job.rack_seconds[columns.stretch_rack]
 
 
-def _costs(
-    columns: FinishColumns, job: FinishJob, nodes: Nodes, given: Nodes
-) -> tuple[Floats, Floats]:
+def _costs(columns: FinishColumns, job: FinishJob, nodes: Nodes, given: Nodes) -> tuple[Floats, Floats]:
     """Return the finish and the cost of one more task on each of these nodes, which were ``given`` tasks
     already."""
     stretch = np.searchsorted(columns.stretch_from, nodes, side="right") - 1

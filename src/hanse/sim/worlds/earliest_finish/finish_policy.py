@@ -37,9 +37,7 @@ EXPLORED: Final = 1 << 32
 class EarliestFinish(CentralPolicy):
     """The policy and what it learns, which its history keeps."""
 
-    def __init__(
-        self, view: PolicyView, settings: FinishSettings, history: FinishHistory, seed: int
-    ) -> None:
+    def __init__(self, view: PolicyView, settings: FinishSettings, history: FinishHistory, seed: int) -> None:
         self._settings, self._history, self._seed = settings, history, seed
         self._table = history.make_table(settings, view.world.class_speed.tolist())
         self._crowding = history.make_crowding()

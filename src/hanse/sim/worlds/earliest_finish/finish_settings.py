@@ -60,7 +60,12 @@ class FinishSettings(msgspec.Struct, frozen=True):
             *(float(self.uses_data), self.charge, float(self.learns_crowding), float(self.uses_sizes)),
             *(self.wait_ratio, self.wait_share, float(self.is_shortest_first), float(self.ageing)),
             *(self.explores, *self.spreads),
-            *(decay_of(HALF_LIFE_JOBS), decay_of(CROWDING_HALF_LIFE_JOBS), CROWDING_VARIANCE, float(SOLVE_JOBS)),
+            *(
+                decay_of(HALF_LIFE_JOBS),
+                decay_of(CROWDING_HALF_LIFE_JOBS),
+                CROWDING_VARIANCE,
+                float(SOLVE_JOBS),
+            ),
             *(FIRST_SECONDS, OFF_MAX, SECONDS_MIN, float(SIZE_UNIT)),
         ]
 
