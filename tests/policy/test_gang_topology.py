@@ -32,7 +32,7 @@ class Draw:
 
     def __init__(self, data: st.DataObject) -> None:
         count = data.draw(st.integers(1, 70) | st.integers(1, 6), label="nodes")
-        nodes = data.draw(
+        nodes: list[dict[str, Any]] = data.draw(
             st.lists(
                 st.fixed_dictionaries(
                     {}, optional={"rack": st.sampled_from("abc"), "zone": st.sampled_from((1, 2, "x"))}
@@ -41,7 +41,7 @@ class Draw:
                 max_size=count,
             )
         )
-        self.attributes: list[dict[str, Any]] = nodes
+        self.attributes = nodes
         self.index = AttributeIndex(nodes)
         capacity = data.draw(st.lists(st.integers(0, 4), min_size=count, max_size=count))
         used = [data.draw(st.integers(0, most)) for most in capacity]
