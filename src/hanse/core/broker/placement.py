@@ -35,7 +35,7 @@ from hanse.core.broker.placement_reasons import (
 )
 from hanse.core.broker.queue import QueueLine
 from hanse.core.broker.queue_keys import QueueKeys
-from hanse.core.broker.view_ranking import rank_views
+from hanse.core.broker.view_ranking import rank_views, takes_claims
 from hanse.model.decision_record import DecisionKind
 from hanse.model.duration_stats import DurationStatsUpdate
 from hanse.model.events import AdviceReceived
@@ -283,17 +283,7 @@ class BrokerPlacement:
 
     def can_claim(self, view: ClusterView, shard: str) -> bool:
         """True if a claim for this shard would be accepted there, as far as is known."""
-        view_state = view.state
-        known = view_state.rounds.get(shard, 0)
-        return (
-            view.is_open
-            and known > 0
-            and view_state.snapshot is not None
-            and known >= view_state.least_round.get(shard, 0)
-            and not view_state.given_up
-            and self.context.now >= view_state.closed_until
-            and not self.context.links.is_crowded(view.name)
-        )
+        return takes_claims(view, shard, self.context.now) and not self.context.links.is_crowded(view.name)
 
     def _place_own(self, view: ClusterView, line: QueueLine, record: JobRecord, group: int) -> int:
         """Claim free room of our own share of a cluster; return the number of tasks placed."""

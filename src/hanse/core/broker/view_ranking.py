@@ -1,4 +1,4 @@
-"""Order in which a broker searches the clusters for room, where it does not follow estimates."""
+"""Clusters in which a broker may claim room, and the order of its search where it does not follow estimates."""
 
 from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.context import BrokerContext
@@ -19,3 +19,17 @@ def rank_views(context: BrokerContext, record: JobRecord, views: list[ClusterVie
     order = context.rank.rank(facts, hash_numbers(context.seed, context.steps, record.id) % len(views))
     order.sort(key=lambda i: views[i].state.standing < STANDING_LEAST)
     return [views[i] for i in order]
+
+
+def takes_claims(view: ClusterView, shard: str, now: int) -> bool:
+    """True if the warden of a cluster would accept a claim for a shard, as far as is known."""
+    state = view.state
+    known = state.rounds.get(shard, 0)
+    return (
+        view.is_open
+        and known > 0
+        and state.snapshot is not None
+        and known >= state.least_round.get(shard, 0)
+        and not state.given_up
+        and now >= state.closed_until
+    )
