@@ -1,4 +1,4 @@
-"""Clusters in which a broker may claim room, and the order of its search where it does not follow estimates."""
+"""Clusters in which a broker may claim room, and the order of its search by standing and data."""
 
 from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.context import BrokerContext
