@@ -150,6 +150,11 @@ def orders_of(effects: Sequence[Effect]) -> list[Effect]:
     return [effect for effect in effects if type(effect) not in HISTORY_EFFECTS]
 
 
+def has_orders(effects: Sequence[Effect]) -> bool:
+    """True if a shell has to perform some of these effects."""
+    return not HISTORY_EFFECTS.issuperset(map(type, effects))
+
+
 def for_each_task(settle: Callable[[TaskSettled], None]) -> Callable[[TasksSettled], None]:
     """Return a performer for runs of settled tasks that calls this one for each task."""
 

@@ -281,8 +281,9 @@ class Warden:
     def _beat(self, now: int) -> None:
         self._publisher.beat_at = now + self._timings.beat
         before = now - self._timings.suspect_after
-        rounds = self._ownership.all_rounds(self.config.active_brokers, now)
-        for broker in self.config.active_brokers:
+        brokers = self.config.active_brokers
+        rounds = self._ownership.all_rounds(brokers, now)
+        for broker in brokers:
             if self._last_heard[broker] < before and broker not in self._grants.silent_brokers:
                 self._mark("warden.broker_silent")
                 self._grants.silent_brokers[broker] = True
