@@ -83,6 +83,8 @@ def _make_plan(traces: list[tuple[str, JobChunk]], names: str | None, options: d
         options["stretch"],
         options["order"],
         range(options["seed"], options["seed"] + options["repeat"]),
+        options["brokers"],
+        round(options["delay_ms"] * 1000),
     )
 
 

@@ -10,6 +10,8 @@ from hanse.sim.worlds.columns import SmallInts, WorkColumns, WorldColumns, World
 from hanse.sim.worlds.compiled import loader
 from hanse.sim.worlds.compiled.run import CompiledChoice, run_compiled_policy
 from hanse.sim.worlds.job_shapes import job_shapes, stay_clusters
+from hanse.sim.worlds.league.league_setup import WorldLeagueSettings
+from hanse.sim.worlds.league.world_shell import run_world_league
 from hanse.sim.worlds.policies import (
     BestFitCentral,
     GreedyCentral,
@@ -31,6 +33,10 @@ class WorldRunSettings(msgspec.Struct, frozen=True):
     seed: int = 0
     compiled: bool = True
     """Use the compiled world if there is one."""
+    brokers: int = 4
+    """Brokers of a league; the other policies are central."""
+    delay_us: int = 500
+    """One-way delay of every message of a league, in microseconds."""
 
 
 class WorldPolicy(msgspec.Struct, frozen=True):
@@ -78,6 +84,29 @@ def _simple(
     return WorldPolicy(name, about, run)
 
 
+def _league(name: str, about: str, policies: WorldLeagueSettings, own_order: str = "") -> WorldPolicy:
+    """Return a league of the real machines with these policies."""
+
+    def run(
+        world: WorldColumns, work: WorkColumns, settings: WorldRunSettings, progress: JobsEnded | None
+    ) -> WorldOutcome:
+        _, problem = stay_clusters(world, work)
+        if not problem and loader.LOAD_PROBLEM:
+            problem = f"a league runs in a compiled world only: {loader.LOAD_PROBLEM}"
+        if problem:
+            raise WorldRefusalError(problem)
+        league = msgspec.structs.replace(
+            policies,
+            order=own_order or settings.order,
+            brokers=settings.brokers,
+            delay_us=settings.delay_us,
+            seed=settings.seed,
+        )
+        return run_world_league(world, work, league, progress)
+
+    return WorldPolicy(name, about, run, own_order)
+
+
 _BUILT_IN: Final = (
     _simple(
         "independent",
@@ -98,6 +127,17 @@ _BUILT_IN: Final = (
     ),
     _simple(
         "power-of-two", "central: the less loaded of two random nodes", lambda _, __, seed: PowerOfTwo(seed)
+    ),
+    _league(
+        "hanse",
+        "the real brokers and wardens, placing by estimated finish; what they know, they learn in the run",
+        WorldLeagueSettings(),
+        "shortest-work",
+    ),
+    _league(
+        "hanse-default",
+        "the same machines with the policies of a league that sets none",
+        WorldLeagueSettings(placer="best-fit", cluster_ranker="rotate", node_ranker="first"),
     ),
 )
 _POLICIES: dict[str, WorldPolicy] = {policy.name: policy for policy in _BUILT_IN}

@@ -25,6 +25,8 @@ class WorldPlan(msgspec.Struct, frozen=True, eq=False):
     stretch: str
     order: str
     seeds: range
+    brokers: int = 4
+    delay_us: int = 500
 
 
 def run_in_world(
@@ -53,7 +55,7 @@ def run_world_plan(
     for seed in plan.seeds:
         work = make_work(plan.world, plan.traces, plan.load, seed, plan.stretch)
         for policy in plan.policies:
-            settings = WorldRunSettings(plan.order, seed)
+            settings = WorldRunSettings(plan.order, seed, brokers=plan.brokers, delay_us=plan.delay_us)
             result = run_in_world(policy, columns, work, settings, plan.load, watch(policy, seed, work))
             yield result
             if not result.complete:

@@ -17,7 +17,7 @@ from hanse.core.runner.runner import Runner
 from hanse.core.warden.warden import Warden
 from hanse.model.constraints import Constraint, In
 from hanse.model.ids import MILLISECOND, SECOND, JobId
-from hanse.model.job import JobSpec, TaskGroup
+from hanse.model.job import JobSpec, TaskGroup, Together
 from hanse.model.resources import Resources
 from hanse.policy.node_classes import CLASS_ATTRIBUTES
 from hanse.policy.sizers import LeastSizer
@@ -27,6 +27,8 @@ from hanse.sim.worlds.columns import WorkColumns, WorldColumns
 LONG: Final = 3_600 * SECOND
 """Beats and leases of a run in which no machine fails: none is needed."""
 CLASS: Final = CLASS_ATTRIBUTES[0]
+TOGETHER: Final = (Together.CLUSTER, Together.CLUSTER, Together.RACK, Together.NODE)
+"""Extent of a gang, by ``WorkColumns.job_gang``."""
 
 
 class WorldLeagueSettings(msgspec.Struct, frozen=True):
@@ -50,6 +52,8 @@ class WorldLeague(msgspec.Struct, frozen=True):
     first_node: dict[str, int]
     """Runner -> number of its first node in the world."""
     runner_of_cluster: tuple[str, ...]
+    capacities: tuple[Resources, ...]
+    """Capacity of each node of the world."""
 
 
 def world_timings(settings: WorldLeagueSettings) -> Timings:
@@ -89,7 +93,7 @@ def make_world_league(world: WorldColumns, work: WorkColumns, settings: WorldLea
             CLUSTER_RANKERS.get(settings.cluster_ranker)(),
             LeastSizer(),
         )
-    first_node, runners = {}, []
+    first_node, runners, capacities = {}, [], list[Resources]()
     for cluster, name in enumerate(world.cluster_names):
         members = np.flatnonzero(world.node_cluster == cluster)
         assert len(members) == members[-1] - members[0] + 1, "nodes of a cluster are neighbours"
@@ -101,7 +105,7 @@ def make_world_league(world: WorldColumns, work: WorkColumns, settings: WorldLea
         machines[runner] = Runner(RunnerConfig(runner, name, tuple(range(len(nodes))), timings))
         first_node[runner] = int(members[0])
         runners.append(runner)
-    return WorldLeague(brokers, machines, first_node, tuple(runners))
+    return WorldLeague(brokers, machines, first_node, tuple(runners), tuple(capacities))
 
 
 def data_rates(world: WorldColumns) -> tuple[tuple[int, ...], ...]:
@@ -149,6 +153,7 @@ class WorldJobs:
             groups=(group,),
             name=f"{label}/kind-{kind}" if kind >= 0 else f"{label}/job-{job}",
             gang=bool(work.job_gang[job]),
+            together=TOGETHER[int(work.job_gang[job])],
             grace=0,
             data=data if size else (),
             after=after,

@@ -7,6 +7,7 @@ one message before its broker reports it, because under other policies the sched
 
 import gc
 from collections import deque
+from collections.abc import Callable
 from heapq import heappop, heappush
 from time import process_time_ns
 from typing import Final
@@ -25,9 +26,18 @@ from hanse.model.effects import (
     SendMessage,
     WakeAt,
 )
-from hanse.model.events import BackendReported, Booted, JobSubmitted, MessageReceived, TasksChanged, Tick
+from hanse.model.events import (
+    BackendReported,
+    Booted,
+    CapacityWithheld,
+    JobSubmitted,
+    MessageReceived,
+    TasksChanged,
+    Tick,
+)
 from hanse.model.ids import JobId, TaskId, index_of, job_of
-from hanse.model.messages import AttemptEnd, Envelope, Outcome, ResourceUsage
+from hanse.model.messages import AttemptEnd, Envelope, Outcome, ResourceUsage, WithheldCapacity
+from hanse.model.resources import Resources
 from hanse.policy.hashing import hash_numbers
 from hanse.sim.worlds.columns import WorkColumns, WorldColumns, WorldOutcome
 from hanse.sim.worlds.compiled import loader
@@ -56,7 +66,9 @@ class WorldShell:
     def __init__(
         self, world: WorldColumns, work: WorkColumns, physics: CompiledPhysics, settings: WorldLeagueSettings
     ) -> None:
-        self.work, self.physics = work, physics
+        self.world, self.work, self.physics = world, work, physics
+        self.down: dict[int, int] = {}
+        """Node -> outages that it is in."""
         self.league = make_world_league(world, work, settings)
         self.handle = {name: machine.handle for name, machine in self.league.machines.items()}
         self.jobs = WorldJobs(world, work)
@@ -109,15 +121,24 @@ class WorldShell:
             self._on_arrival(now, what)
 
     def _on_physics(self, now: int, events: list[WorldEvent]) -> None:
-        """Report starts, ends and losses of one moment, one event for each runner."""
+        """Report ends, losses and outages of one moment, one event of a kind for each runner."""
         ends: dict[str, list[AttemptEnd]] = {}
+        withheld: dict[str, list[WithheldCapacity]] = {}
         for _, kind, number in events:
-            if kind is EventKind.ENDED or kind is EventKind.LOST:
+            if kind is EventKind.DOWN or kind is EventKind.UP:
+                runner = self.league.runner_of_cluster[int(self.world.node_cluster[number])]
+                whole = self.league.capacities[number] if kind is EventKind.DOWN else Resources()
+                node = number - self.league.first_node[runner]
+                withheld.setdefault(runner, []).append((node, whole))
+                self.down[number] = self.down.get(number, 0) + (1 if kind is EventKind.DOWN else -1)
+            elif kind is EventKind.ENDED or kind is EventKind.LOST:
                 runner, task, attempt = self.running.pop(number)
                 outcome = Outcome.SUCCEEDED if kind is EventKind.ENDED else Outcome.LOST
                 seconds = now - self.lead - int(self.physics.run_time[number])
                 usage = ResourceUsage(run_time=max(1, seconds)) if kind is EventKind.ENDED else None
                 ends.setdefault(runner, []).append(AttemptEnd(task, attempt, outcome, usage=usage))
+        for runner, amounts in withheld.items():
+            self._perform(now, runner, self.handle[runner](CapacityWithheld(now, tuple(amounts))))
         for runner, ended in ends.items():
             self._perform(now, runner, self.handle[runner](TasksChanged(now, (), tuple(ended))))
 
@@ -172,6 +193,10 @@ class WorldShell:
     def _launch(self, now: int, runner: str, effect: LaunchAttempt) -> None:
         task = self._offset[self.ids[job_of(effect.task)]] + index_of(effect.task)
         node = self.league.first_node[runner] + effect.node
+        if self.down.get(node):  # the order was on its way when the node went down
+            ended = AttemptEnd(effect.task, effect.attempt, Outcome.UNSTARTED)
+            self._perform(now, runner, self.handle[runner](TasksChanged(now, (), (ended,))))
+            return
         self.running[task] = (runner, effect.task, effect.attempt)
         self.physics.start(task, node, now - self.lead)
         started = TasksChanged(now, ((effect.task, effect.attempt),), ())
@@ -179,7 +204,10 @@ class WorldShell:
 
 
 def run_world_league(
-    world: WorldColumns, work: WorkColumns, settings: WorldLeagueSettings, progress: object = None
+    world: WorldColumns,
+    work: WorkColumns,
+    settings: WorldLeagueSettings,
+    progress: Callable[[int], bool] | None = None,
 ) -> WorldOutcome:
     """Run the league of the settings in a world."""
     assert loader.LIBRARY is not None, loader.LOAD_PROBLEM
@@ -192,7 +220,7 @@ def run_world_league(
             while shell.ended_jobs < work.job_count:
                 done = min(work.job_count, done + JOBS_PER_REPORT)
                 shell.play(done)
-                if callable(progress) and not progress(shell.ended_jobs):
+                if progress is not None and not progress(shell.ended_jobs):
                     break
             outcome = physics.outcome(complete=shell.ended_jobs == work.job_count)
         return msgspec.structs.replace(
