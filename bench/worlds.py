@@ -1,10 +1,10 @@
-"""How many task starts a second of CPU time a world takes, by policy and load: ``python bench/worlds.py
+"""Task starts per second of CPU time in a world, by policy and load: ``python bench/worlds.py
 --json FILE``.
 
 The world is the preset ``eight`` (1,310 nodes). Its work comes from public traces (``../shared/traces`` or
 ``HANSE_TRACES``); without them a generated one stands in, and the figures say so. Reading the trace, making
 the work and measuring the outcome are not counted. ``decision_us_p99``: processor time of the policy for a
-job's arrival. Two runs of each; the better counts, because other programs only ever make a run slower. """
+job's arrival. Two runs of each; the better counts, because other programs only ever make a run slower."""
 
 import platform
 from pathlib import Path

@@ -38,7 +38,7 @@ class WorldPolicy(msgspec.Struct, frozen=True):
 
     name: str
     about: str
-    """What it does, in one sentence without a period."""
+    """Its rule in one sentence, without a period."""
     run: Callable[[WorldColumns, WorkColumns, WorldRunSettings, JobsEnded | None], WorldOutcome]
     own_order: str = ""
     """Name of its own order; empty: it follows the settings."""

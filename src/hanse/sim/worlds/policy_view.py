@@ -15,9 +15,9 @@ WAIT: Final = -2
 CLOSED: Final = -1
 """Shown milli-CPU of a node that may not be chosen: it is down, or a gang cannot use it."""
 AHEAD_PARTS: Final = 4
-"""Where cores are not held during transfers: one part in so many of a node may be bound to tasks beyond what
-is free. More would fill nodes' lists with tasks that could start earlier elsewhere; none would leave cores
-idle during each transfer."""
+"""One part in so many of a node may be bound to tasks beyond what is free, where cores are not held during
+transfers. More would fill nodes with tasks that could start earlier elsewhere; none would leave cores idle
+during each transfer."""
 
 
 class PolicyView:
@@ -34,7 +34,7 @@ class PolicyView:
         self._unbound = [list(amounts) for amounts in physics.free]
         self._ahead = [list(amounts) for amounts in physics.free]
         self.room = self._unbound
-        """Milli-CPU, bytes and GPUs that a policy may use, by node: what is free and not bound; or, when no node
+        """Milli-CPU, bytes and GPUs that a policy may use, by node: what is free and not bound; when no node
         has room, also what may be bound beyond it."""
         for node in range(self.node_count):
             self.show(node)

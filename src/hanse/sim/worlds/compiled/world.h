@@ -216,14 +216,16 @@ void flow_stop(world_t *w, int64_t task);
 bool has_input(const world_t *w, int64_t task, int64_t rack);
 int64_t time_after(int64_t now, double left, double rate);
 
-/* physics.c */
-world_t *world_make(const sizes_t *n, const constants_t *k, const columns_t *c);
-void world_free(world_t *w);
-void world_start(world_t *w, int64_t task, int64_t node);
+/* room.c */
 bool world_has_place(const world_t *w, int64_t job, int64_t node); /* fits, by what is really free */
 void world_bind(world_t *w, int64_t job, int64_t node, int64_t sign); /* bind a task to a node, or (-1) no more */
 void world_show(world_t *w, int64_t node); /* bring the room of a node up to date */
 void world_swap(world_t *w);               /* show what may be bound ahead as room, or no longer */
+
+/* physics.c */
+world_t *world_make(const sizes_t *n, const constants_t *k, const columns_t *c);
+void world_free(world_t *w);
+void world_start(world_t *w, int64_t task, int64_t node);
 bool world_stage(world_t *w, int64_t task, int64_t rack);
 void world_withdraw(world_t *w, int64_t task);
 int64_t world_next(const world_t *w);
