@@ -63,7 +63,9 @@ def run(jobs: int | None = None) -> dict[str, Any]:
 
 def _measured() -> list[WorldPolicy]:
     """Return the policies that are run, without variants."""
-    return [policy for policy in world_policies().values() if not policy.is_variant and not policy.is_computed]
+    return [
+        policy for policy in world_policies().values() if not policy.is_variant and not policy.is_computed
+    ]
 
 
 def _traces(jobs: int | None) -> list[tuple[str, JobChunk]]:

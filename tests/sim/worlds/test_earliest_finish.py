@@ -121,9 +121,7 @@ def test_a_task_waits_for_a_better_node_but_not_for_ever(compiled: bool) -> None
     outcome, _ = run_earliest_finish(world, work, FinishSettings(), history, compiled=compiled)
     assert outcome.node.tolist() == [1, 1]
     assert outcome.start[1] == 3 * SECOND  # the pass at which the first one's end is seen
-    hasty, _ = run_earliest_finish(
-        world, work, FinishSettings(wait_ratio=0.0), history, compiled=compiled
-    )
+    hasty, _ = run_earliest_finish(world, work, FinishSettings(wait_ratio=0.0), history, compiled=compiled)
     assert hasty.node.tolist() == [1, 0]
     long = rising(2, 1, 1, 4.0, task_work=np.array([4_000.0, 12.0]))
     bounded, _ = run_earliest_finish(world, long, FinishSettings(), history, compiled=compiled)

@@ -22,9 +22,8 @@ Nodes = NDArray[np.int64]
 def finish_choose(columns: FinishColumns, job: FinishJob) -> tuple[list[int], list[float]]:
     """Choose nodes for up to ``count`` tasks; return them, and their costs, in the order chosen.
 
-    Each task takes the cheapest node that has room and lets it finish within ``finish_max``; tasks that the job got in
-    this call already count in room, pressure and exposure.
-    """
+    Each task takes the cheapest node that has room and lets it finish within ``finish_max``; tasks that the
+    job got in this call already count in room, pressure and exposure. """
     check_job(columns, job)
     given = np.zeros(columns.nodes, dtype=np.int64)
     every = np.arange(columns.nodes)
@@ -85,9 +84,7 @@ def _parts(columns: FinishColumns, job: FinishJob) -> tuple[Floats, Floats]:
     return job.class_seconds[columns.stretch_class], job.rack_seconds[columns.stretch_rack]
 
 
-def _costs(
-    columns: FinishColumns, job: FinishJob, nodes: Nodes, given: Nodes
-) -> tuple[Floats, Floats]:
+def _costs(columns: FinishColumns, job: FinishJob, nodes: Nodes, given: Nodes) -> tuple[Floats, Floats]:
     """Return the finish and the cost of one more task on each of these nodes, which were ``given`` tasks
     already."""
     stretch = np.searchsorted(columns.stretch_from, nodes, side="right") - 1

@@ -20,7 +20,7 @@ class WorldRunSettings(msgspec.Struct, frozen=True):
     compiled: bool = True
     """Use the compiled world if there is one."""
     history: FinishHistory | None = None
-    """What a policy that learns has learned before; None: nothing. A run leaves it as it is."""
+    """Earlier lessons of a policy that learns; None: none. A run leaves them as they are."""
 
 
 class WorldPolicy(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class WorldPolicy(msgspec.Struct, frozen=True):
 
     name: str
     about: str
-    """What it does, in one sentence without a period."""
+    """One sentence, without a period, on what it does."""
     run: Callable[[WorldColumns, WorkColumns, WorldRunSettings, JobsEnded | None], WorldOutcome]
     own_order: str = ""
     """Name of its own order; empty: it follows the settings."""

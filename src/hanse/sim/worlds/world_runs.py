@@ -8,14 +8,13 @@ import msgspec
 
 from hanse.sim.traces.chunk import JobChunk
 from hanse.sim.worlds.columns import WorkColumns, WorldColumns
+from hanse.sim.worlds.earliest_finish.finish_history import FinishHistory
 from hanse.sim.worlds.invariants import find_outcome_problems
 from hanse.sim.worlds.measures import RunNames, WorldResult, measure_world
-from hanse.sim.worlds.earliest_finish.finish_history import FinishHistory
 from hanse.sim.worlds.policy_records import JobsEnded, WorldPolicy, WorldRunSettings
 from hanse.sim.worlds.work import make_work
 from hanse.sim.worlds.world import World
 from hanse.sim.worlds.world_columns import columns_of
-
 
 WARM_UP_SEED: Final = 1_000
 """Seed of the first stretch of a warm-up; those of runs are smaller, usually."""
@@ -34,7 +33,8 @@ class WorldPlan(msgspec.Struct, frozen=True, eq=False):
     order: str
     seeds: range
     warm_up: int = 0
-    """Stretches of the first 60 % of the traces on which policies that learn run first; 0: they know nothing."""
+    """Stretches of the first 60 % of the traces on which policies that learn run first; 0: they know
+    nothing."""
 
 
 def run_in_world(

@@ -1,8 +1,7 @@
 """Bound: every job alone in the world, on the nodes that suit it best, with its input in the rack.
 
-It is computed, not run: no neighbours, no queues, as many best nodes and links as wanted. No policy can have a
-smaller mean completion; how much of the gap could be closed nobody knows.
-"""
+It is computed, not run: no neighbours, no queues, as many best nodes and links as wanted. No policy can have
+a smaller mean completion; how much of the gap could be closed nobody knows."""
 
 import numpy as np
 

@@ -5,8 +5,9 @@ transfers to all racks are computed from the present flows of the links, and the
 ``policy/kernels/numpy_finish.py`` chooses nodes for all its waiting tasks; the largest input gets the first.
 
 A node on which it would take WAIT_RATIO times its ideal is refused while the task has waited for less than
-WAIT_SHARE of that; then the job is asked again a second later. The ideal is the least expected finish, without
-neighbours, when the job became ready. The queue goes by expected work left, less what waiting makes up for.
+WAIT_SHARE of that; then the job is asked again a second later. The ideal is the least expected finish,
+without neighbours, when the job became ready. The queue goes by expected work left, less what waiting makes
+up for.
 
 Tasks of gangs are placed one by one and do not wait. Ties go to the lowest node.
 """
@@ -37,9 +38,7 @@ EXPLORED: Final = 1 << 32
 class EarliestFinish(CentralPolicy):
     """The policy and what it learns, which its history keeps."""
 
-    def __init__(
-        self, view: PolicyView, settings: FinishSettings, history: FinishHistory, seed: int
-    ) -> None:
+    def __init__(self, view: PolicyView, settings: FinishSettings, history: FinishHistory, seed: int) -> None:
         self._settings, self._history, self._seed = settings, history, seed
         self._table = history.make_table(settings, view.world.class_speed.tolist())
         self._crowding = history.make_crowding()

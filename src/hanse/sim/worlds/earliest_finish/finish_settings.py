@@ -18,7 +18,8 @@ from hanse.policy.finish_time.waiting import WAIT_RATIO, WAIT_SHARE
 from hanse.policy.queue_orders import WORK_AGEING
 
 PASS_US: Final = 1_000_000
-"""Time between two passes over the jobs that wait for a better place: ``PASS_US`` of ``compiled/finish.h``."""
+"""Time between two passes over the jobs that wait for a better place: ``PASS_US`` of
+``compiled/finish.h``."""
 NEIGHBOUR_CHARGE: Final = 0.5
 """Part of its neighbours' loss that a task is charged: not each of them is the last one of its job."""
 SAME: Final = 1e-6
@@ -60,7 +61,12 @@ class FinishSettings(msgspec.Struct, frozen=True):
             *(float(self.uses_data), self.charge, float(self.learns_crowding), float(self.uses_sizes)),
             *(self.wait_ratio, self.wait_share, float(self.is_shortest_first), float(self.ageing)),
             *(self.explores, *self.spreads),
-            *(decay_of(HALF_LIFE_JOBS), decay_of(CROWDING_HALF_LIFE_JOBS), CROWDING_VARIANCE, float(SOLVE_JOBS)),
+            *(
+                decay_of(HALF_LIFE_JOBS),
+                decay_of(CROWDING_HALF_LIFE_JOBS),
+                CROWDING_VARIANCE,
+                float(SOLVE_JOBS),
+            ),
             *(FIRST_SECONDS, OFF_MAX, SECONDS_MIN, float(SIZE_UNIT)),
         ]
 

@@ -1,13 +1,12 @@
 """Oracle: earliest finish with the truth about every task. Twin of ``compiled/oracle.c``.
 
-It knows each task's work, its speed on every class, its demand and sensitivities, and the same of all tasks placed
-on a node with the work that they have left. The cost of a node is the task's own finish, if all that are placed
-there ran at once, and NEIGHBOUR_CHARGE of what its neighbours lose. It knows nothing of future arrivals, and
-transfers are expected at the present flows, so it is no bound: see ``bound_policy``.
+It knows each task's work, its speed on every class, its demand and sensitivities, and the same of all tasks
+placed on a node with the work that they have left. The cost of a node is the task's own finish, if all that
+are placed there ran at once, and NEIGHBOUR_CHARGE of what its neighbours lose. It knows nothing of future
+arrivals, and transfers are expected at the present flows, so it is no bound: see ``bound_policy``.
 
-It waits as earliest-finish does; its ideal is the best node with the input in the rack. The queue goes by the true
-work left, less what waiting makes up for. Ties go to the lowest node.
-"""
+It waits as earliest-finish does; its ideal is the best node with the input in the rack. The queue goes by the
+true work left, less what waiting makes up for. Ties go to the lowest node."""
 
 from math import inf
 
@@ -33,7 +32,13 @@ class OracleSettings(msgspec.Struct, frozen=True):
 
     def numbers(self) -> tuple[float, ...]:
         """Return the settings for C."""
-        return (self.charge, self.wait_ratio, self.wait_share, float(self.is_shortest_first), float(self.ageing))
+        return (
+            self.charge,
+            self.wait_ratio,
+            self.wait_share,
+            float(self.is_shortest_first),
+            float(self.ageing),
+        )
 
 
 class _NodeSums(msgspec.Struct):
