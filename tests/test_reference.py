@@ -39,8 +39,9 @@ from hanse.live.http.operation_record import Operation
 from hanse.live.http.operation_table import OPERATIONS_BY_ROLE
 from hanse.model.field_descriptions import FileField
 from hanse.model.job import JobSpec
-from hanse.model.job_fields import AFFINITY_FIELDS, CLUSTERS_FIELDS, TABLE
+from hanse.model.job_fields import TABLE
 from hanse.model.job_parser import parse_job_form
+from hanse.model.nested_job_fields import AFFINITY_FIELDS, CLUSTERS_FIELDS
 from hanse.model.problem import Problem
 from hanse.sim.worlds.fields.field_kinds import WorldField
 from hanse.sim.worlds.fields.world_fields import TABLES, default_of

@@ -18,13 +18,8 @@ from hanse.sim.replay.report import format_figure, format_with_interval
 from hanse.sim.traces.chunk import JobChunk
 from hanse.sim.worlds.columns import WorkColumns
 from hanse.sim.worlds.measures import WorldResult, summarise_worlds
-from hanse.sim.worlds.policy_registry import (
-    JobsEnded,
-    WorldPolicy,
-    WorldRefusalError,
-    select_world_policies,
-    world_policies,
-)
+from hanse.sim.worlds.policy_records import JobsEnded, WorldPolicy, WorldRefusalError
+from hanse.sim.worlds.policy_registry import select_world_policies, world_policies
 from hanse.sim.worlds.world import WorldError
 from hanse.sim.worlds.world_file import read_world
 from hanse.sim.worlds.world_runs import WorldPlan, run_world_plan
@@ -78,14 +73,20 @@ def _make_plan(traces: list[tuple[str, JobChunk]], names: str | None, options: d
     return WorldPlan(
         read_world(path),
         traces,
-        select_world_policies(list(world_policies()) if names is None else split_names(names)),
+        select_world_policies(_default_names() if names is None else split_names(names)),
         LOAD if options["load"] is None else options["load"],
         options["stretch"],
         options["order"],
         range(options["seed"], options["seed"] + options["repeat"]),
+        options["warm_up"],
         options["brokers"],
         round(options["delay_ms"] * 1000),
     )
+
+
+def _default_names() -> list[str]:
+    """Return the names of all policies but the variants."""
+    return [name for name, policy in world_policies().items() if not policy.is_variant]
 
 
 class _Watcher:

@@ -39,7 +39,7 @@ def test_a_node_without_gpus_has_no_model_of_one() -> None:
 
 
 def test_the_model_of_listed_gpus_is_theirs() -> None:
-    node = NodeConfig(Resources(gpu=1), (), "r", (Device(model="T4"), Device("fpga", model="X")))
+    node = NodeConfig(Resources(gpu=1), (), "r", devices=(Device(model="T4"), Device("fpga", model="X")))
     assert attributes(node)["gpu_model"] == "T4"
     mixed = msgspec.structs.replace(FACTS, gpus=(Device(model="T4"), Device(model="A100")))
     assert "gpu_model" not in attributes(NodeConfig(Resources(gpu=1), (), "r"), mixed)

@@ -12,13 +12,8 @@ from hanse.sim.worlds.central import ORDERS, CentralRun
 from hanse.sim.worlds.columns import WorkColumns, WorldColumns, WorldOutcome
 from hanse.sim.worlds.invariants import find_outcome_problems
 from hanse.sim.worlds.policies import LeastLoadedCentral
-from hanse.sim.worlds.policy_registry import (
-    WorldRefusalError,
-    WorldRunSettings,
-    register_world_policy,
-    select_world_policies,
-    world_policies,
-)
+from hanse.sim.worlds.policy_records import WorldRefusalError, WorldRunSettings
+from hanse.sim.worlds.policy_registry import register_world_policy, select_world_policies, world_policies
 from hanse.sim.worlds.policy_view import WAIT, PolicyView
 from tests.sim.worlds.small_worlds import GIB, SECOND, random_work, random_world, work_of, world_of
 from tests.sim.worlds.twins import needs_compiled_world

@@ -10,7 +10,8 @@ import pytest
 from hanse.sim.worlds.attempt_table import attempts_of
 from hanse.sim.worlds.columns import WorkColumns, WorldColumns, WorldOutcome
 from hanse.sim.worlds.invariants import find_outcome_problems, integrate_rates
-from hanse.sim.worlds.policy_registry import WorldRunSettings, world_policies
+from hanse.sim.worlds.policy_records import WorldRunSettings
+from hanse.sim.worlds.policy_registry import world_policies
 from tests.sim.worlds.small_worlds import SECOND, random_work, random_world, renamed
 
 Damage = Callable[[WorldColumns, WorkColumns, WorldOutcome], tuple[WorkColumns, WorldOutcome]]

@@ -6,7 +6,8 @@ import pytest
 from hanse.sim.worlds.attempt_table import alone_seconds
 from hanse.sim.worlds.columns import WorkColumns, WorldColumns
 from hanse.sim.worlds.measures import RunNames, WorldResult, measure_world, summarise_worlds
-from hanse.sim.worlds.policy_registry import WorldRunSettings, world_policies
+from hanse.sim.worlds.policy_records import WorldRunSettings
+from hanse.sim.worlds.policy_registry import world_policies
 from tests.sim.worlds.small_worlds import GIB, SECOND, work_of, world_of
 
 

@@ -42,6 +42,7 @@ from hanse.sim.traces import JobChunk, ReadOptions, ReadReport, load_from_reader
 from hanse.sim.traces.chunk import sort_by_arrival
 from hanse.sim.worlds.drawing.stretches import STRETCHES
 from hanse.sim.worlds.policy_registry import world_policies
+from hanse.sim.worlds.world_runs import WARM_UP_MAX
 
 BAD_ROWS_SHOWN: Final = 5
 WITHOUT_FAULTS: Final = " unbroken"
@@ -59,7 +60,7 @@ FAULT_COSTS: Final = {
 @click.option(
     "--policy",
     "names",
-    help=f"Policies, commas between.  [default: {POLICY}; in a world: all]",
+    help=f"Policies, commas between.  [default: {POLICY}; in a world: all but variants]",
 )
 @click.option(
     "--world",
@@ -72,6 +73,13 @@ FAULT_COSTS: Final = {
     default="test",
     show_default=True,
     help="In a world: first 60 % of each trace, or the last 40 %.",
+)
+@click.option(
+    "--warm-up",
+    type=click.IntRange(0, WARM_UP_MAX),
+    default=2,
+    show_default=True,
+    help="In a world: stretches of the first 60 % on which policies that learn run first; 0: a cold start.",
 )
 @replay_options
 @click.option("--brokers", type=click.IntRange(1), default=4, show_default=True, help="Brokers.")

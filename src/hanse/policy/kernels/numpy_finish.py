@@ -22,9 +22,8 @@ Nodes = NDArray[np.int64]
 def finish_choose(columns: FinishColumns, job: FinishJob) -> tuple[list[int], list[float]]:
     """Choose nodes for up to ``count`` tasks; return them, and their costs, in the order chosen.
 
-    Each task takes the cheapest node that has room and lets it finish within ``finish_max``; tasks that the job got in
-    this call already count in room, pressure and exposure.
-    """
+    Each task takes the cheapest node that has room and lets it finish within ``finish_max``; tasks that the
+    job got in this call already count in room, pressure and exposure."""
     check_job(columns, job)
     given = np.zeros(columns.nodes, dtype=np.int64)
     every = np.arange(columns.nodes)

@@ -9,6 +9,7 @@ from hanse.sim.worlds.central import ORDERS, CentralRun
 from hanse.sim.worlds.columns import SmallInts, WorkColumns, WorldColumns, WorldOutcome
 from hanse.sim.worlds.compiled import loader
 from hanse.sim.worlds.compiled.run import CompiledChoice, run_compiled_policy
+from hanse.sim.worlds.earliest_finish.finish_policies import FINISH_POLICIES
 from hanse.sim.worlds.job_shapes import job_shapes, stay_clusters
 from hanse.sim.worlds.league.league_setup import WorldLeagueSettings
 from hanse.sim.worlds.league.world_shell import run_world_league
@@ -19,43 +20,8 @@ from hanse.sim.worlds.policies import (
     LeastLoadedCentral,
     PowerOfTwo,
 )
+from hanse.sim.worlds.policy_records import JobsEnded, WorldPolicy, WorldRefusalError, WorldRunSettings
 from hanse.sim.worlds.policy_view import CentralPolicy, PolicyView
-
-JobsEnded = Callable[[int], bool]
-"""Progress: is told the jobs that have ended, returns False to stop."""
-
-
-class WorldRunSettings(msgspec.Struct, frozen=True):
-    """Settings of a run in a world."""
-
-    order: str = "fifo"
-    """One of ``ORDERS``; policies with an order of their own ignore it."""
-    seed: int = 0
-    compiled: bool = True
-    """Use the compiled world if there is one."""
-    brokers: int = 4
-    """Brokers of a league; the other policies are central."""
-    delay_us: int = 500
-    """One-way delay of every message of a league, in microseconds."""
-
-
-class WorldPolicy(msgspec.Struct, frozen=True):
-    """One policy of the registry."""
-
-    name: str
-    about: str
-    """Its rule in one sentence, without a period."""
-    run: Callable[[WorldColumns, WorkColumns, WorldRunSettings, JobsEnded | None], WorldOutcome]
-    own_order: str = ""
-    """Name of its own order; empty: it follows the settings."""
-
-    def order(self, settings: WorldRunSettings) -> str:
-        """Return the order of the queue of a run with these settings."""
-        return self.own_order or settings.order
-
-
-class WorldRefusalError(ValueError):
-    """Work, world or settings with which no run is possible; the text says why and what to do."""
 
 
 def _simple(
@@ -128,6 +94,7 @@ _BUILT_IN: Final = (
     _simple(
         "power-of-two", "central: the less loaded of two random nodes", lambda _, __, seed: PowerOfTwo(seed)
     ),
+    *FINISH_POLICIES,
     _league(
         "hanse",
         "the real brokers and wardens, placing by estimated finish; what they know, they learn in the run",

@@ -5,21 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-static int64_t key_of(policy_t *p, const world_t *w, int64_t job, int64_t unfinished)
-{
-    finish_t *f = p->self;
-    if (f->ready_at[job] == NEVER)
-        f->ready_at[job] = w->now;
-    if (f->o.is_shortest_first <= 0.0)
-        return w->c.job_arrival[job];
-    finish_estimate(f, w, job);
-    double least = f->job_seconds[job * f->classes];
-    for (int64_t at = 1; at < f->classes; at++)
-        if (f->job_seconds[job * f->classes + at] < least)
-            least = f->job_seconds[job * f->classes + at];
-    return (int64_t)((double)unfinished * least * 1e6) + (int64_t)f->o.ageing * w->c.job_arrival[job];
-}
-
 /* Make the job's record for the kernel, without its count. */
 static void describe(finish_t *f, const world_t *w, int64_t job, double newcomers)
 {
@@ -45,6 +30,23 @@ static void describe(finish_t *f, const world_t *w, int64_t job, double newcomer
     j->own_exposure = sensitivity[work] * (sum / (double)f->classes);
     j->charge = f->o.charge;
     j->finish_max = INFINITY;
+}
+
+static int64_t key_of(policy_t *p, const world_t *w, int64_t job, int64_t unfinished)
+{
+    finish_t *f = p->self;
+    if (f->ready_at[job] == NEVER) {
+        f->ready_at[job] = w->now;
+        describe(f, w, job, 1.0);
+        f->job_ideal[job] = f->k.ideal(&f->nodes, &f->job);
+    }
+    if (f->o.is_shortest_first <= 0.0)
+        return w->c.job_arrival[job];
+    double least = f->job_seconds[job * f->classes];
+    for (int64_t at = 1; at < f->classes; at++)
+        if (f->job_seconds[job * f->classes + at] < least)
+            least = f->job_seconds[job * f->classes + at];
+    return (int64_t)((double)unfinished * least * 1e6) + (int64_t)f->o.ageing * w->c.job_arrival[job];
 }
 
 /* Explored jobs go to a rack drawn by the seed, whatever it costs. */
@@ -97,8 +99,6 @@ static void begin(policy_t *p, const world_t *w, int64_t job)
     describe(f, w, job, 1.0);
     f->plan_end = NOWHERE;
     if (!is_explored(f, w, job) && !w->c.job_gang[job]) {
-        if (f->job_ideal[job] < 0.0)
-            f->job_ideal[job] = f->k.ideal(&f->nodes, &f->job);
         double ideal = f->job_ideal[job], waited = (double)(w->now - f->ready_at[job]) * 1e-6;
         if (f->o.wait_ratio > 0.0 && waited < f->o.wait_share * ideal)
             f->job.finish_max = f->o.wait_ratio * ideal;
@@ -214,8 +214,6 @@ static bool make_columns(finish_t *f, const world_t *w)
         f->job_seconds[at] = -1.0;
     for (size_t job = 0; job < jobs; job++)
         f->ready_at[job] = NEVER;
-    for (size_t job = 0; job < jobs; job++)
-        f->job_ideal[job] = -1.0;
     for (size_t task = 0; task < tasks; task++)
         f->task_us[task] = NONE;
     return true;

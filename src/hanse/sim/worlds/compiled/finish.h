@@ -54,7 +54,7 @@ typedef struct {
     int64_t *integral, *settled_at;  /* [nodes][works] milli-CPU times microseconds, up to settled_at [nodes] */
     /* jobs and tasks */
     double *job_seconds; /* [jobs][classes]; first is negative: not estimated yet */
-    double *job_ideal;   /* [jobs] least expected finish when it was first tried; negative: it was not */
+    double *job_ideal;   /* [jobs] least expected finish when it became ready */
     int64_t *ready_at;   /* [jobs] NEVER: not ready yet */
     int64_t *task_us;    /* [tasks] expected microseconds where it is placed; NONE: it is not placed */
     int64_t *begun;      /* [tasks][works] integrals at the start of its run */

@@ -12,6 +12,7 @@ from hanse.policy.finish_time.duration_table import (
     KIND,
     WORK,
     DurationTable,
+    RowKey,
 )
 from hanse.policy.finish_time.exact_math import exact_log
 from hanse.policy.kernels import Floats
@@ -44,12 +45,14 @@ class FinishHistory:
             self.classes, constants, kinds_max=1 + self.works + self.kinds, spreads=settings.spreads
         )
         for at, row in enumerate(self.rows):
-            if at == 0:
-                key = (ALL, 0)
-            else:
-                key = (WORK, at - 1) if at <= self.works else (KIND, at - 1 - self.works)
-            table.rows[key] = row
+            table.rows[self._key_of(at)] = row
         return table
+
+    def _key_of(self, row: int) -> RowKey:
+        """Return what the table calls a row."""
+        if row == 0:
+            return (ALL, 0)
+        return (WORK, row - 1) if row <= self.works else (KIND, row - 1 - self.works)
 
     def make_crowding(self) -> Crowding:
         """Return a model of crowding that works on the row."""

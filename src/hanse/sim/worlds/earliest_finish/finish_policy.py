@@ -5,8 +5,9 @@ transfers to all racks are computed from the present flows of the links, and the
 ``policy/kernels/numpy_finish.py`` chooses nodes for all its waiting tasks; the largest input gets the first.
 
 A node on which it would take WAIT_RATIO times its ideal is refused while the task has waited for less than
-WAIT_SHARE of that; then the job is asked again a second later. The ideal is the least expected finish, without
-neighbours, when the job was first tried. The queue goes by expected work left, less what waiting makes up for.
+WAIT_SHARE of that; then the job is asked again a second later. The ideal is the least expected finish,
+without neighbours, when the job became ready. The queue goes by expected work left, less what waiting makes
+up for.
 
 Tasks of gangs are placed one by one and do not wait. Ties go to the lowest node.
 """
@@ -58,7 +59,9 @@ class EarliestFinish(CentralPolicy):
     def key(self, view: PolicyView, job: int, unfinished: int) -> int:
         """Return the expected work left, put back by the arrival; or the arrival."""
         arrival = int(view.work.job_arrival[job])
-        self._ready_at.setdefault(job, view.physics.now)
+        if job not in self._ready_at:
+            self._ready_at[job] = view.physics.now
+            self._ideal[job] = finish_ideal(self._nodes.columns, self._describe(view, job, 1))
         if not self._settings.is_shortest_first:
             return arrival
         least = float(self._estimate(view, job).min())
@@ -71,7 +74,9 @@ class EarliestFinish(CentralPolicy):
         tasks = range(int(view.work.job_offset[job]), int(view.work.job_offset[job + 1]))
         waiting = [task for task in tasks if attempts[task].state == TaskState.WAITING]
         is_gang = bool(view.work.job_gang[job])
-        self._job = self._describe(view, job, 1 if is_gang else len(waiting))
+        self._job = self._describe(view, job, 1 if is_gang else len(waiting), self._is_explored(job))
+        if not is_gang and not self._is_explored(job):
+            self._job = self._with_limit(view, job, self._job)
         self._plan, self._plan_end = {}, NOWHERE
         if is_gang:
             return
@@ -97,8 +102,9 @@ class EarliestFinish(CentralPolicy):
         chosen, _ = finish_choose(self._nodes.columns, self._job)
         return chosen[0] if chosen else NOWHERE
 
-    def _describe(self, view: PolicyView, job: int, count: int) -> FinishJob:
-        """Return the job as the kernel takes it, with its limit."""
+    def _describe(self, view: PolicyView, job: int, count: int, is_explored: bool = False) -> FinishJob:
+        """Return the job as the kernel takes it, without a limit. An explored one goes to a rack drawn by the
+        seed, whatever it costs."""
         work, crowding = view.work, self._crowding
         label, seconds, total = int(work.job_work_kind[job]), self._estimate(view, job).copy(), 0.0
         for each in seconds.tolist():
@@ -108,14 +114,13 @@ class EarliestFinish(CentralPolicy):
         size = mean_bytes(view, job) if self._settings.uses_data else 0.0
         transfers = np.array(expected_transfers(view, job, size))
         cpu = int(work.job_cpu[job])
-        is_explored = self._is_explored(job)
         if is_explored:
             seconds[:] = 0.0
             transfers = np.array(
                 [float(hash_numbers(self._seed, job, rack + 1) >> 40) for rack in range(len(transfers))]
             )
         seconds[barred] = -1.0
-        described = FinishJob(
+        return FinishJob(
             count,
             cpu,
             int(work.job_memory[job]),
@@ -129,14 +134,9 @@ class EarliestFinish(CentralPolicy):
             0.0 if is_explored else self._settings.charge,
             is_debited=False,
         )
-        if is_explored or work.job_gang[job]:
-            return described
-        return self._with_limit(view, job, described)
 
     def _with_limit(self, view: PolicyView, job: int, described: FinishJob) -> FinishJob:
         """Return the job with the longest finish that it accepts now."""
-        if job not in self._ideal:
-            self._ideal[job] = finish_ideal(self._nodes.columns, described)
         if self._settings.wait_ratio <= 0.0:
             return described
         waited = (view.physics.now - self._ready_at[job]) * 1e-6

@@ -18,7 +18,8 @@ from hanse.policy.finish_time.waiting import WAIT_RATIO, WAIT_SHARE
 from hanse.policy.queue_orders import WORK_AGEING
 
 PASS_US: Final = 1_000_000
-"""Time between two passes over the jobs that wait for a better place: ``PASS_US`` of ``compiled/finish.h``."""
+"""Time between two passes over the jobs that wait for a better place: ``PASS_US`` of
+``compiled/finish.h``."""
 NEIGHBOUR_CHARGE: Final = 0.5
 """Part of its neighbours' loss that a task is charged: not each of them is the last one of its job."""
 SAME: Final = 1e-6

@@ -5,8 +5,8 @@ from hanse.sim.worlds.policy_view import PolicyView
 
 
 def expected_transfers(view: PolicyView, job: int, size: float, newcomers: int = 1) -> list[float]:
-    """Return the seconds in which a task of a job would read so many bytes in each rack, from the nearest replica,
-    at the present flows and ``newcomers`` more."""
+    """Return the seconds in which a task of a job would read so many bytes in each rack, from the nearest
+    replica, at the present flows and ``newcomers`` more."""
     world, links = view.world, view.physics.links
     clusters = world.rack_cluster.tolist()
     seconds = []
@@ -34,4 +34,5 @@ def mean_bytes(view: PolicyView, job: int) -> float:
     total = 0.0
     for size in view.work.task_bytes[first:past].tolist():
         total = total + size
-    return total / (past - first)
+    mean: float = total / (past - first)
+    return mean
