@@ -156,6 +156,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
         max_size=2,
     ),
     "duration": times,
+    "input": st.integers(0, 1 << 40),
     "speed_up": st.just([[1, 0, 1], [2, 0, 1.75]]),
     "command": words | st.lists(arguments, min_size=1, max_size=3),
     "env": st.dictionaries(st.sampled_from(("A", "B", "TRACEPARENT")), arguments | st.integers(0, 9)),

@@ -31,7 +31,7 @@ ASK = Resources(cpu=1_000)
 SHAPE = m.Shape(ASK)
 BRIEF = m.TaskTemplate(SHAPE, "b1#1")
 LOT = m.TaskBatch(JOB, 0, BRIEF, (0, 1), (1, 1), (3, -1), ASK)
-LINE = m.DemandLine(0, SHAPE, (1, -2), 3)
+LINE = m.DemandLine(0, SHAPE, (1, -2), 3, preference=m.NodePreference((1_500, 9_000), 1_950))
 HARDWARE = HardwareFacts(
     CpuFacts("Xeon", "intel-cascadelake-20c", 1, 20, 40, 1, (CpuCache("L2", 1 << 20),)),
     1 << 37,
