@@ -34,6 +34,7 @@ from tests.live.rpc.message_samples import (
     NOW,
     REPLICA,
     SENDERS,
+    SHAPE,
     START,
     TASK,
     TO_WARDEN,
