@@ -99,9 +99,9 @@ def make_world_league(world: WorldColumns, work: WorkColumns, settings: WorldLea
         assert len(members) == members[-1] - members[0] + 1, "nodes of a cluster are neighbours"
         runner = f"{name}.runner"
         nodes = tuple([_node(world, int(node), runner) for node in members])
-        machines[name] = Warden(
-            WardenConfig(name, nodes, brokers, timings), NODE_RANKERS.get(settings.node_ranker)()
-        )
+        capacities += [node.capacity for node in nodes]
+        ranker = NODE_RANKERS.get(settings.node_ranker)()
+        machines[name] = Warden(WardenConfig(name, nodes, brokers, timings), ranker)
         machines[runner] = Runner(RunnerConfig(runner, name, tuple(range(len(nodes))), timings))
         first_node[runner] = int(members[0])
         runners.append(runner)
@@ -121,6 +121,29 @@ def _node(world: WorldColumns, node: int, runner: str) -> NodeConfig:
     )
     name = world.class_names[int(world.node_class[node])]
     return NodeConfig(capacity, ((CLASS, name), ("rack", int(world.node_rack[node]))), runner)
+
+
+def broker_of_jobs(work: WorkColumns, brokers: int) -> list[int]:
+    """Return the broker of each job: that of its home cluster; of jobs that need each other, the first one's.
+
+    The brokers of a run are alone in their lists, so that nothing is replicated; a job can only wait for jobs
+    of its own broker.
+    """
+    root = list(range(work.job_count))
+
+    def find(job: int) -> int:
+        while root[job] != job:
+            root[job] = root[root[job]]
+            job = root[job]
+        return job
+
+    bounds, needs = work.needs_offset.tolist(), work.needs.tolist()
+    for job in range(work.job_count):
+        for need in needs[bounds[job] : bounds[job + 1]]:
+            first, second = sorted((find(job), find(need)))
+            root[second] = first
+    home = work.job_home.tolist()
+    return [home[find(job)] % brokers for job in range(work.job_count)]
 
 
 class WorldJobs:

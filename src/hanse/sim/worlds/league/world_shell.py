@@ -21,6 +21,7 @@ from hanse.model.effects import (
     Effect,
     JobAccepted,
     JobSettled,
+    KillAttempt,
     LaunchAttempt,
     RequestRejected,
     SendMessage,
@@ -46,6 +47,7 @@ from hanse.sim.worlds.league.league_setup import (
     LONG,
     WorldJobs,
     WorldLeagueSettings,
+    broker_of_jobs,
     make_world_league,
 )
 from hanse.sim.worlds.physics import EventKind, WorldEvent
@@ -85,7 +87,7 @@ class WorldShell:
         self.ended_jobs = self.arrived_jobs = 0
         self.decision_ns: list[int] = []
         self._encode = msgspec.msgpack.Encoder().encode
-        self._home = work.job_home.tolist()
+        self._broker = broker_of_jobs(work, settings.brokers)
         self._offset = work.job_offset.tolist()
         self._arrival = work.job_arrival.tolist()
         for position, (name, machine) in enumerate(self.league.machines.items()):
@@ -148,7 +150,7 @@ class WorldShell:
         self.arrived_jobs = job + 1
         self._schedule_arrival()
         brokers = self.league.brokers
-        name = brokers[self._home[job] % len(brokers)]
+        name = brokers[self._broker[job]]
         work = self.work
         needs = work.needs[int(work.needs_offset[job]) : int(work.needs_offset[job + 1])].tolist()
         event = JobSubmitted(
@@ -181,6 +183,8 @@ class WorldShell:
                     heappush(self.heap, (at, self.number, name, None))
             elif isinstance(effect, LaunchAttempt):
                 self._launch(now, name, effect)
+            elif isinstance(effect, KillAttempt):
+                self._kill(now, name, effect)
             elif isinstance(effect, JobSettled):
                 self.ended_jobs += 1
                 self.ended[self.ids[effect.job]] = now - self.lead - self.delay
@@ -189,6 +193,15 @@ class WorldShell:
                 self.id_of[effect.request] = effect.job
             else:
                 assert not isinstance(effect, RequestRejected), effect
+
+    def _kill(self, now: int, runner: str, effect: KillAttempt) -> None:
+        """End an attempt at once: the rest of a gang of which one task was lost."""
+        task = self._offset[self.ids[job_of(effect.task)]] + index_of(effect.task)
+        if self.running.get(task) == (runner, effect.task, effect.attempt):
+            del self.running[task]
+            self.physics.withdraw(task, now - self.lead)
+            ended = AttemptEnd(effect.task, effect.attempt, Outcome.CANCELLED)
+            self._perform(now, runner, self.handle[runner](TasksChanged(now, (), (ended,))))
 
     def _launch(self, now: int, runner: str, effect: LaunchAttempt) -> None:
         task = self._offset[self.ids[job_of(effect.task)]] + index_of(effect.task)
