@@ -75,6 +75,8 @@ def test_home_loads_differ_and_the_spread_can_be_nothing() -> None:
     world = toy_world()
     spread = [describe_work(work_of(world, seed=seed), world)["clusters"] for seed in range(5)]
     assert max(abs(found[0]["load"] - found[1]["load"]) for found in spread) > 0.05
+    ratios = [found[0]["load"] / found[1]["load"] for found in spread]
+    assert max(ratios) / min(ratios) > 1.1, "every seed draws its own"
     flat = replace(world, work=WorkRules(load_spread=0.0))
     facts = describe_work(work_of(flat), flat)
     assert [found["load"] for found in facts["clusters"]] == pytest.approx([0.7, 0.7], rel=0.02)
@@ -94,6 +96,15 @@ def test_no_task_is_in_both_stretches() -> None:
     rules = world.work
     sizes = [cut_stretch("toy", toy_chunk(), name, rules).job_count for name in ("train", "test")]
     assert sizes == [2_400, 1_600]
+
+
+def test_clusters_with_the_same_trace_draw_for_themselves() -> None:
+    toy = toy_world()
+    twins = tuple(replace(toy.clusters[0], name=name) for name in ("a", "b"))
+    work = work_of(replace(toy, clusters=twins, work=WorkRules(load_spread=0.0)))
+    kinds = [work.job_work_kind[work.job_home == home] for home in (0, 1)]
+    shorter = min(len(found) for found in kinds)
+    assert 0.4 < float((kinds[0][:shorter] == kinds[1][:shorter]).mean()) < 0.6
 
 
 def test_windows_move_with_the_seed() -> None:

@@ -13,7 +13,7 @@ from hanse.sim.worlds.round_trips import FILE_NAME, TRACES_VARIABLE
 from hanse.sim.worlds.world_file import read_world, world_to_text
 
 
-def run(*words: str | Path) -> Result:
+def run(*words: str | float | Path) -> Result:
     return CliRunner().invoke(world, [str(word) for word in words])
 
 

@@ -26,8 +26,9 @@ _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
-def read_world(path: Path) -> World:
+def read_world(path: Path | str) -> World:
     """Read a world file; raise ``WorldError`` with all its problems."""
+    path = Path(path)
     try:
         with path.open("rb") as file:
             raw = file.read(FILE_BYTES_MAX + 1)
