@@ -21,23 +21,28 @@ static const double KNOT[KNOTS] = {0.0, 0.25, 0.5, 0.75, 1.0};
 static inline double bend(const double *slopes, double pressure)
 {
     double sum = 0.0;
-    for (int at = 0; at < KNOTS; at++) {
-        double beyond = pressure - KNOT[at];
-        sum = sum + slopes[at] * (beyond > 0.0 ? beyond : 0.0);
-    }
+    for (int at = 0; at < KNOTS && pressure > KNOT[at]; at++)
+        sum = sum + slopes[at] * (pressure - KNOT[at]);
     return sum;
 }
 
-/* Cost of the next task on a node that was given `given` of them; its own finish in `finish`. */
-static inline double cost_of(const finish_nodes_t *nodes, const finish_job_t *job, double alone, double transfer,
-                             int64_t node, int64_t given, double *finish)
+/* Finish of the next task itself on a node that was given `given` of them; the bend of its pressure in `to`. */
+static inline double finish_of(const finish_nodes_t *nodes, const finish_job_t *job, double alone, double transfer,
+                               int64_t node, int64_t given, double *to)
+{
+    double before = nodes->pressure[node] + (double)given * job->own_pressure;
+    *to = bend(job->slopes, (before + job->own_pressure) * nodes->room[node]);
+    return transfer + alone * (1.0 + job->sensitivity * *to);
+}
+
+/* Cost of that task: its finish, and what its neighbours lose. */
+static inline double cost_of(const finish_nodes_t *nodes, const finish_job_t *job, int64_t node, int64_t given,
+                             double finish, double to)
 {
     double before = nodes->pressure[node] + (double)given * job->own_pressure;
     double from = bend(job->slopes, before * nodes->room[node]);
-    double to = bend(job->slopes, (before + job->own_pressure) * nodes->room[node]);
     double exposed = nodes->exposure[node] + (double)given * job->own_exposure;
-    *finish = transfer + alone * (1.0 + job->sensitivity * to);
-    return *finish + job->charge * (exposed * (to - from));
+    return finish + job->charge * (exposed * (to - from));
 }
 
 static inline int has_room(const finish_nodes_t *nodes, const finish_job_t *job, int64_t node, int64_t given)
@@ -97,7 +102,7 @@ CLONES
 static int64_t gather(const finish_nodes_t *nodes, const finish_job_t *job, finish_entry_t *heap, int64_t most)
 {
     int64_t size = 0;
-    double limit = job->finish_max, finish;
+    double limit = job->finish_max, to;
     for (int64_t at = 0; at < nodes->stretches; at++) {
         double alone = job->class_seconds[nodes->stretch_class[at]];
         double transfer = job->rack_seconds[nodes->stretch_rack[at]];
@@ -107,9 +112,10 @@ static int64_t gather(const finish_nodes_t *nodes, const finish_job_t *job, fini
         for (int64_t node = nodes->stretch_from[at]; node < nodes->stretch_from[at + 1]; node++) {
             if (nodes->free_cpu[node] < job->cpu || !has_room(nodes, job, node, 0))
                 continue;
-            finish_entry_t entry = {cost_of(nodes, job, alone, transfer, node, 0, &finish), node, 0, at};
-            if (finish > job->finish_max)
+            double finish = finish_of(nodes, job, alone, transfer, node, 0, &to);
+            if (finish > limit) /* the cost is at least as much */
                 continue;
+            finish_entry_t entry = {cost_of(nodes, job, node, 0, finish, to), node, 0, at};
             if (size < most) {
                 heap[size] = entry;
                 sift_up(heap, size++);
@@ -137,7 +143,7 @@ int64_t hanse_finish_choose(const finish_nodes_t *nodes, const finish_job_t *job
                             int64_t *chosen, double *costs)
 {
     int64_t most = job->count < nodes->nodes ? job->count : nodes->nodes, done = 0;
-    double finish;
+    double finish, to;
     if (most <= 0)
         return 0;
     int64_t size = gather(nodes, job, entries, most);
@@ -154,8 +160,9 @@ int64_t hanse_finish_choose(const finish_nodes_t *nodes, const finish_job_t *job
             costs[done++] = best->cost;
             best->given++;
             int64_t at = best->stretch;
-            best->cost = cost_of(nodes, job, job->class_seconds[nodes->stretch_class[at]],
-                                 job->rack_seconds[nodes->stretch_rack[at]], best->node, best->given, &finish);
+            finish = finish_of(nodes, job, job->class_seconds[nodes->stretch_class[at]],
+                               job->rack_seconds[nodes->stretch_rack[at]], best->node, best->given, &to);
+            best->cost = cost_of(nodes, job, best->node, best->given, finish, to);
             if (!has_room(nodes, job, best->node, best->given) || finish > job->finish_max)
                 *best = entries[--size];
             if (size)
@@ -189,9 +196,9 @@ void hanse_finish_costs(const finish_nodes_t *nodes, const finish_job_t *job, do
     for (int64_t at = 0; at < nodes->stretches; at++) {
         double alone = job->class_seconds[nodes->stretch_class[at]];
         double transfer = job->rack_seconds[nodes->stretch_rack[at]];
-        double finish;
-        for (int64_t node = nodes->stretch_from[at]; node < nodes->stretch_from[at + 1]; node++)
-            costs[node] =
-                alone < 0.0 || transfer < 0.0 ? -1.0 : cost_of(nodes, job, alone, transfer, node, 0, &finish);
+        for (int64_t node = nodes->stretch_from[at]; node < nodes->stretch_from[at + 1]; node++) {
+            double to, finish = finish_of(nodes, job, alone, transfer, node, 0, &to);
+            costs[node] = alone < 0.0 || transfer < 0.0 ? -1.0 : cost_of(nodes, job, node, 0, finish, to);
+        }
     }
 }

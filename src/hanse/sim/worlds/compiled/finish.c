@@ -85,6 +85,22 @@ static void assign(finish_t *f, const world_t *w, int64_t job, int64_t count)
         f->plan[f->order[each] - first] = f->chosen[each];
 }
 
+/* Whether a task would fit on some node beside those that were chosen. */
+static bool has_more_room(const finish_t *f, const world_t *w, int64_t job, int64_t done)
+{
+    for (int64_t node = 0; node < w->n.nodes; node++) {
+        if (!fits(w, job, node))
+            continue;
+        int64_t tasks = 1;
+        for (int64_t each = 0; each < done; each++)
+            tasks += f->chosen[each] == node;
+        if (w->room_cpu[node] >= tasks * w->c.job_cpu[job] && w->room_memory[node] >= tasks * w->c.job_memory[job] &&
+            w->room_gpu[node] >= tasks * w->c.job_gpu[job])
+            return true;
+    }
+    return false;
+}
+
 static void begin(policy_t *p, const world_t *w, int64_t job)
 {
     finish_t *f = p->self;
@@ -108,12 +124,8 @@ static void begin(policy_t *p, const world_t *w, int64_t job)
     f->job.count = count;
     int64_t done = f->k.choose(&f->nodes, &f->job, f->entries, f->chosen, f->entry_costs);
     assign(f, w, job, done);
-    if (done < count && f->job.finish_max < INFINITY) {
-        /* what the plan takes is not free for the question whether anything else is */
-        f->job.finish_max = INFINITY;
-        if (f->k.choose(&f->nodes, &f->job, f->entries, f->chosen, f->entry_costs) > done)
-            f->plan_end = WAIT;
-    }
+    if (done < count && f->job.finish_max < INFINITY && has_more_room(f, w, job, done))
+        f->plan_end = WAIT;
 }
 
 static int64_t choose(policy_t *p, const world_t *w, int64_t job, int64_t task)

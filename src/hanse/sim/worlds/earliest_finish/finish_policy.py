@@ -87,8 +87,8 @@ class EarliestFinish(CentralPolicy):
         order = sorted(waiting[: len(chosen)], key=lambda task: -float(sizes[task]))
         self._plan = dict(zip(order, chosen, strict=True))
         if len(chosen) < len(waiting) and self._job.finish_max < inf:
-            anywhere, _ = finish_choose(self._nodes.columns, _without_limit(self._job))
-            if len(anywhere) > len(chosen):
+            anywhere, _ = finish_choose(self._nodes.columns, _with_finish_max(self._job, inf))
+            if len(anywhere) > len(chosen):  # there is room, but not a good one
                 self._plan_end = WAIT
 
     def choose(self, view: PolicyView, job: int, task: int) -> int:
@@ -217,7 +217,3 @@ def _with_finish_max(job: FinishJob, limit: float) -> FinishJob:
         job.count, job.cpu, job.memory, job.gpu, job.class_seconds, job.rack_seconds, job.slopes,
         job.sensitivity, job.own_pressure, job.own_exposure, job.charge, limit, is_debited=False,
     )  # fmt: skip
-
-
-def _without_limit(job: FinishJob) -> FinishJob:
-    return _with_finish_max(job, inf)
