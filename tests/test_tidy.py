@@ -33,7 +33,7 @@ LARGE_MODULES: dict[str, int] = {}
 LARGE_FUNCTIONS: dict[str, int] = {}
 
 LONG_READMES: dict[str, int] = {  # theories of operation
-    "src/hanse/core/broker": 48,
+    "src/hanse/core/broker": 50,
     "src/hanse/core/broker/failover": 57,
     "src/hanse/core/warden": 56,
 }
