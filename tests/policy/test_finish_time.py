@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hanse.policy.finish_time import c_rows, crowding_sums, duration_rows
 from hanse.policy.finish_time.crowding import Crowding
 from hanse.policy.finish_time.crowding_sums import CrowdedTask, CrowdingSizes, first_answer
-from hanse.policy.finish_time.duration_table import NO_KIND, DurationTable, EndedTask
+from hanse.policy.finish_time.duration_table import NO_KIND, WORK, WORKS_MAX, DurationTable, EndedTask
 from hanse.policy.finish_time.exact_math import exact_exp, exact_log
 from hanse.policy.finish_time.transfer import LinkEstimate, PathEstimate, transfer_seconds, wan_flow_rate
 from hanse.policy.finish_time.waiting import cost_limit, wait_until
@@ -274,3 +274,11 @@ def test_waiting_is_bounded_by_the_ideal() -> None:
     assert cost_limit(100.0, 99.0) == 130.0
     assert cost_limit(100.0, 100.0) == float("inf")
     assert wait_until(5.0, 100.0) == 105.0
+
+
+def test_kinds_of_work_are_bounded_too() -> None:
+    table = DurationTable(2)
+    for work in range(WORKS_MAX + 20):
+        table.add_job(work, NO_KIND, [EndedTask(0, 1.0)])
+    works = [number for level, number in table.rows if level == WORK]
+    assert works == list(range(20, WORKS_MAX + 20))

@@ -29,6 +29,8 @@ from hanse.policy.hashing import hash_numbers
 from hanse.policy.interface import ClusterFacts
 from hanse.policy.node_columns import NodeColumns, is_empty
 
+LIMITS_SPARE: Final = 1_024
+"""Obsolete limits, beyond two for each job, at which they are thrown away."""
 PLACES_SHOWN: Final = 3
 """Places named in a decision: the best and its rivals."""
 WAITS_FOR_BETTER: Final = "it waits a little for a better place"
@@ -195,6 +197,8 @@ class FinishPlacement:
         if record.limited_until.get(group) != until:
             record.limited_until[group] = until
             heappush(self._limits, (until, record.id, group))
+            if len(self._limits) > 2 * len(self.context.jobs) + LIMITS_SPARE:
+                self._find_limits()
 
     def take_ended_limits(self) -> list[tuple[JobRecord, int]]:
         """Return the waiting groups whose limit has ended."""
@@ -218,6 +222,10 @@ class FinishPlacement:
     def restore(self) -> None:
         """Find the limits of the restored jobs again."""
         self._known.clear()
+        self._find_limits()
+
+    def _find_limits(self) -> None:
+        """Collect the limits of the waiting groups, without obsolete ones."""
         self._limits = sorted(
             (until, record.id, group)
             for record in self.context.jobs.values()

@@ -25,6 +25,8 @@ _kernels: Final = c_rows if BACKEND == "native" else duration_rows
 
 KINDS_MAX: Final = 1_000
 """Kinds kept. The kind that was longest without an end of a job is dropped first."""
+WORKS_MAX: Final = 250
+"""Kinds of work kept, in the same way: whoever names jobs could invent any number of them."""
 CLASSES_MAX: Final = 64
 """Node classes of a table: 18 KB of sums a kind."""
 NO_KIND: Final = -1
@@ -191,12 +193,13 @@ class DurationTable:
         return np.array([exact_log(FIRST_SECONDS), 0.0, *none, FIRST_VARIANCE, 1.0, 0.0])
 
     def _forget(self) -> None:
-        """Drop the kinds that were longest without an end."""
-        if len(self.rows) <= self._kinds_max:
+        """Drop the kinds, and the kinds of work, that were longest without an end."""
+        if len(self.rows) <= min(self._kinds_max, WORKS_MAX):
             return
-        kinds = [key for key in self.rows if key[0] == KIND]
-        for key in kinds[: max(0, len(kinds) - self._kinds_max)]:
-            del self.rows[key]
+        for level, most in ((KIND, self._kinds_max), (WORK, WORKS_MAX)):
+            kinds = [key for key in self.rows if key[0] == level]
+            for key in kinds[: max(0, len(kinds) - most)]:
+                del self.rows[key]
 
 
 def _chain(work: int, kind: int) -> list[RowKey]:
