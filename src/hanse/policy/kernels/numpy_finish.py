@@ -23,7 +23,7 @@ def finish_choose(columns: FinishColumns, job: FinishJob) -> tuple[list[int], li
     """Choose nodes for up to ``count`` tasks; return them, and their costs, in the order chosen.
 
     Each task takes the cheapest node that has room and lets it finish within ``finish_max``; tasks that the
-    job got in this call already count in room, pressure and exposure. """
+    job got in this call already count in room, pressure and exposure."""
     check_job(columns, job)
     given = np.zeros(columns.nodes, dtype=np.int64)
     every = np.arange(columns.nodes)
