@@ -96,6 +96,16 @@ def test_wardens_hear_of_the_limit_and_do_not_grant_beyond_it(league: Wired) -> 
     assert "a" not in {cluster for cluster, _ in league.running(number).values()}
 
 
+def test_a_freed_node_that_is_not_acceptable_yet_is_not_granted(league: Wired) -> None:
+    other = league.submit(job(tasks(2), name="other", clusters_allowed=("a",)))
+    number = league.submit(nightly(3))
+    assert [cluster for cluster, _ in league.running(number).values()] == ["b", "b"]
+    league.end(other)  # its warden has demand, and a node that has just come free
+    assert [cluster for cluster, _ in league.running(number).values()] == ["b", "b"]
+    league.run(60 * SECOND)
+    assert len(league.running(number)) == 3
+
+
 def test_a_broker_that_restarts_knows_what_it_had_learned(league: Wired) -> None:
     dumped = league.machines["b1"].dump()
     league.restart("b1")
