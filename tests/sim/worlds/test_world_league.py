@@ -5,13 +5,11 @@ import numpy as np
 import pytest
 
 from hanse.sim.worlds.columns import Ints, WorldColumns, WorldOutcome
-from hanse.sim.worlds.compiled import loader
 from hanse.sim.worlds.invariants import find_outcome_problems
 from hanse.sim.worlds.policy_records import WorldRunSettings
 from hanse.sim.worlds.policy_registry import world_policies
 from tests.sim.worlds.small_worlds import SECOND, random_work, random_world, work_of, world_of
 
-pytestmark = pytest.mark.skipif(bool(loader.LOAD_PROBLEM), reason=loader.LOAD_PROBLEM or "a compiled world")
 LEAGUES = ("hanse", "hanse-default")
 
 
@@ -45,6 +43,17 @@ def test_the_same_seed_gives_the_same_outcome() -> None:
     for column in ("node", "start", "run", "end"):
         assert getattr(first, column).tolist() == getattr(second, column).tolist()
     assert (first.messages, first.message_bytes) == (second.messages, second.message_bytes)
+
+
+def test_both_twins_of_the_physics_give_the_same_league() -> None:
+    world = held_world(5)
+    work = random_work(5, world, 20)
+    twins = [
+        world_policies()["hanse"].run(world, work, WorldRunSettings(brokers=2, compiled=compiled), None)
+        for compiled in (True, False)
+    ]
+    assert twins[0].end.tolist() == twins[1].end.tolist()
+    assert twins[0].messages == twins[1].messages
 
 
 def completion(arrival: Ints, outcome: WorldOutcome, offset: Ints) -> float:

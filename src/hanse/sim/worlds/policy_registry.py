@@ -57,8 +57,6 @@ def _league(name: str, about: str, policies: WorldLeagueSettings, own_order: str
         world: WorldColumns, work: WorkColumns, settings: WorldRunSettings, progress: JobsEnded | None
     ) -> WorldOutcome:
         _, problem = stay_clusters(world, work)
-        if not problem and loader.LOAD_PROBLEM:
-            problem = f"a league runs in a compiled world only: {loader.LOAD_PROBLEM}"
         if problem:
             raise WorldRefusalError(problem)
         league = msgspec.structs.replace(
@@ -68,7 +66,7 @@ def _league(name: str, about: str, policies: WorldLeagueSettings, own_order: str
             delay_us=settings.delay_us,
             seed=settings.seed,
         )
-        return run_world_league(world, work, league, progress)
+        return run_world_league(world, work, league, settings.compiled and not loader.LOAD_PROBLEM, progress)
 
     return WorldPolicy(name, about, run, own_order)
 

@@ -41,7 +41,6 @@ from hanse.model.messages import AttemptEnd, Envelope, Outcome, ResourceUsage, W
 from hanse.model.resources import Resources
 from hanse.policy.hashing import hash_numbers
 from hanse.sim.worlds.columns import WorkColumns, WorldColumns, WorldOutcome
-from hanse.sim.worlds.compiled import loader
 from hanse.sim.worlds.compiled.compiled_physics import CompiledPhysics
 from hanse.sim.worlds.league.league_setup import (
     LONG,
@@ -50,7 +49,7 @@ from hanse.sim.worlds.league.league_setup import (
     broker_of_jobs,
     make_world_league,
 )
-from hanse.sim.worlds.physics import EventKind, WorldEvent
+from hanse.sim.worlds.physics import EventKind, WorldEvent, WorldPhysics
 
 CLIENT: Final = "replay"
 BEATS_BEFORE: Final = 2
@@ -58,6 +57,7 @@ BEATS_BEFORE: Final = 2
 JOBS_PER_REPORT: Final = 100
 """Arrived jobs between two calls of the progress function."""
 
+Physics = CompiledPhysics | WorldPhysics
 ShellEvent = tuple[int, int, str, Envelope | int | None]
 """Time, number, target and content: a message, an arriving job, or None for a tick."""
 
@@ -66,7 +66,7 @@ class WorldShell:
     """Shell of one league in one world."""
 
     def __init__(
-        self, world: WorldColumns, work: WorkColumns, physics: CompiledPhysics, settings: WorldLeagueSettings
+        self, world: WorldColumns, work: WorkColumns, physics: Physics, settings: WorldLeagueSettings
     ) -> None:
         self.world, self.work, self.physics = world, work, physics
         self.down: dict[int, int] = {}
@@ -220,26 +220,36 @@ def run_world_league(
     world: WorldColumns,
     work: WorkColumns,
     settings: WorldLeagueSettings,
+    compiled: bool,
     progress: Callable[[int], bool] | None = None,
 ) -> WorldOutcome:
-    """Run the league of the settings in a world."""
-    assert loader.LIBRARY is not None, loader.LOAD_PROBLEM
+    """Run the league of the settings in a world; ``compiled``: with the physics in C."""
     on = gc.isenabled()
     gc.disable()
     try:
+        if not compiled:
+            return _play_all(world, work, WorldPhysics(world, work), settings, progress)
         with CompiledPhysics(world, work) as physics:
-            shell = WorldShell(world, work, physics, settings)
-            done = 0
-            while shell.ended_jobs < work.job_count:
-                done = min(work.job_count, done + JOBS_PER_REPORT)
-                shell.play(done)
-                if progress is not None and not progress(shell.ended_jobs):
-                    break
-            outcome = physics.outcome(complete=shell.ended_jobs == work.job_count)
-        return msgspec.structs.replace(
-            outcome, messages=shell.messages, message_bytes=shell.message_bytes,
-            decision_ns=np.asarray(shell.decision_ns, np.int64),
-        )  # fmt: skip
+            return _play_all(world, work, physics, settings, progress)
     finally:
         if on:
             gc.enable()
+
+
+def _play_all(
+    world: WorldColumns, work: WorkColumns, physics: Physics, settings: WorldLeagueSettings,
+    progress: Callable[[int], bool] | None,
+) -> WorldOutcome:  # fmt: skip
+    shell = WorldShell(world, work, physics, settings)
+    done = 0
+    while shell.ended_jobs < work.job_count:
+        done = min(work.job_count, done + JOBS_PER_REPORT)
+        shell.play(done)
+        if progress is not None and not progress(shell.ended_jobs):
+            break
+    return msgspec.structs.replace(
+        physics.outcome(complete=shell.ended_jobs == work.job_count),
+        messages=shell.messages,
+        message_bytes=shell.message_bytes,
+        decision_ns=np.asarray(shell.decision_ns, np.int64),
+    )
