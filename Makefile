@@ -195,6 +195,6 @@ lock:
 	rm -rf build
 
 clean:
-	rm -rf $(VENV) $(SIMULATORS) $(DOCS) site .cache build dist results src/*.egg-info src/hanse/policy/kernels/_kernels.so src/hanse/live/supervisor/_supervisor src/hanse/sim/replay/compiled/_plain.so
+	rm -rf $(VENV) $(SIMULATORS) $(DOCS) site .cache build dist results src/*.egg-info src/hanse/policy/kernels/_kernels.so src/hanse/live/supervisor/_supervisor src/hanse/sim/replay/compiled/_plain.so src/hanse/sim/worlds/compiled/_world.so
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

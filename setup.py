@@ -1,10 +1,11 @@
 """The build step that ``pyproject.toml`` cannot say: compile what is written in C, if this machine can.
 
 ``kernels.c`` becomes ``_kernels.so`` beside it, the files of the supervisor the program ``_supervisor``
-beside them, those of the compiled league ``_plain.so``: in the wheel for ``pip install .``, in the tree for
-``pip install -e .`` and ``python setup.py build_kernel``. Without a C compiler the installation goes on with
-a warning: the NumPy twin does the work of the kernels more slowly, the machines that of the plain league, and
-the process backend says what it lacks when it is asked to run something. ``$CC`` names another compiler.
+beside them, those of the compiled league ``_plain.so``, those of the worlds ``_world.so``: in the wheel for
+``pip install .``, in the tree for ``pip install -e .`` and ``python setup.py build_kernel``. Without a C
+compiler the installation goes on with a warning: the NumPy twin does the work of the kernels more slowly, the
+machines that of the plain league, the Python twin that of the worlds, and the process backend says what it
+lacks when it is asked to run something. ``$CC`` names another compiler.
 """
 
 import os
@@ -75,7 +76,14 @@ PLAIN = Product(
     ((),),
     "the machines themselves play a replay, a hundred times more slowly",
 )
-PRODUCTS = (KERNELS, SUPERVISOR, PLAIN)
+WORLD = Product(
+    Path("hanse/sim/worlds/compiled"),
+    "_world.so",
+    ("-O3", "-shared", "-fPIC", "-std=c99", "-ffp-contract=off", "-fvisibility=hidden"),
+    ((),),
+    "replays in a world give the same outcome, a hundred times more slowly",
+)
+PRODUCTS = (KERNELS, SUPERVISOR, PLAIN, WORLD)
 
 
 def compilers() -> list[list[str]]:

@@ -18,12 +18,14 @@ import replay
 import rounds
 import simulator
 import wire
+import worlds
 
 BENCHES: dict[str, Callable[[], dict[str, Any]]] = {
     "kernels": kernels.run,
     "rounds": rounds.run,
     "simulator": simulator.run,
     "replay": replay.run,
+    "worlds": worlds.run,
     "edge": edge.run,
     "journal": journal.run,
     "reads": reads.run,

@@ -96,6 +96,7 @@ def test_every_row_is_resubmitted() -> None:
     form = {
         "name": "n", "tenant": "t", "class": "latency", "priority": 1, "deadline": 9, "retries": 2,
         "preemptible": True, "grace": 1, "gang": True, "unreachable": "wait", "on_loss": "fail",
+        "together": "rack", "spread": "zone", "spread_max": 2,
         "clusters": {"allow": ["a"], "deny": ["b"], "prefer": ["a"]}, "labels": ["web"], "after": ["1-7"],
         "client_id": "mine", "trace": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
         "count": 2, "cpus": "1..4", "memory": 1, "gpus": 1, "resources": {"fpga": 1}, "where": "ssd exists",

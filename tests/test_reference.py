@@ -13,6 +13,8 @@ from tools.reference.http import request_body
 from tools.reference.league_file import SECTIONS, timing_fields
 from tools.reference.pages import PAGES, outdated
 from tools.reference.schemas import sample
+from tools.reference.world_file import SECTIONS as WORLD_SECTIONS
+from tools.reference.world_file import with_default
 
 from hanse.cli.main import hanse
 from hanse.client.exit_codes import ExitCode
@@ -22,6 +24,7 @@ from hanse.league.fields import (
     BACKEND_FIELDS,
     BROKER_FIELDS,
     CLUSTER_FIELDS,
+    DEVICE_FIELDS,
     LEAGUE_FIELDS,
     NODE_FIELDS,
     POLICY_FIELDS,
@@ -36,9 +39,13 @@ from hanse.live.http.operation_record import Operation
 from hanse.live.http.operation_table import OPERATIONS_BY_ROLE
 from hanse.model.field_descriptions import FileField
 from hanse.model.job import JobSpec
-from hanse.model.job_fields import AFFINITY_FIELDS, CLUSTERS_FIELDS, TABLE
+from hanse.model.job_fields import TABLE
 from hanse.model.job_parser import parse_job_form
+from hanse.model.nested_job_fields import AFFINITY_FIELDS, CLUSTERS_FIELDS
 from hanse.model.problem import Problem
+from hanse.sim.worlds.fields.field_kinds import WorldField
+from hanse.sim.worlds.fields.world_fields import TABLES, default_of
+from hanse.sim.worlds.world_file import parse_world
 
 ROOT = Path(__file__).parent.parent
 COMMAND = {"command": "true"}
@@ -169,10 +176,13 @@ def league(fields: tuple[FileField, ...], data: dict[str, object]) -> LeagueConf
         LEAGUE_FIELDS: top, BROKER_FIELDS: broker, CLUSTER_FIELDS: cluster, RUNNER_FIELDS: runner,
         NODE_FIELDS: node, BACKEND_FIELDS: {"kind": "process"},
         SLURM_TABLE: {"kind": "slurm"}, USERS_FIELDS: {}, POLICY_FIELDS: {}, TIMING_FIELDS: {},
+        DEVICE_FIELDS: {"kind": "gpu"},
     }  # fmt: skip
     inner[fields] |= data
     if fields in (SLURM_TABLE, BACKEND_FIELDS):
         cluster["backend"] = inner[fields]
+    elif fields is DEVICE_FIELDS:
+        node["devices"] = [inner[fields]]
     elif fields is USERS_FIELDS:
         cluster["backend"] = {"users": inner[fields]}
     elif fields is POLICY_FIELDS:
@@ -224,6 +234,50 @@ def test_every_league_of_the_operator_guide_is_one(page: str) -> None:
             if cluster.get("backend", {}).get("kind") != "slurm":
                 cluster.setdefault("nodes", [{}])
         assert isinstance(league_from_data(data), LeagueConfig), league_from_data(data)
+
+
+# --- the world file ----------------------------------------------------------------------------------------
+
+WORLD_ROWS = [(record, row) for record, rows in TABLES.items() for row in rows]
+
+
+@pytest.mark.parametrize(("record", "row"), WORLD_ROWS, ids=lambda given: getattr(given, "name", ""))
+def test_world_examples_and_defaults_are_read(record: type[msgspec.Struct], row: WorldField) -> None:
+    """The example of a field is accepted and no default; the default that the page states is the record's."""
+    data = yaml.safe_load(row.example)
+    assert list(data) == [row.name]
+    default = default_of(record, row)
+    if row.read is None:
+        assert row.record is not None, "a field is read by a reader or as a record"
+        return
+    found = row.read(data[row.name], row.name)
+    assert not isinstance(found, Problem), found
+    assert found != default
+    stated = with_default(record, row).default
+    if stated:
+        assert row.read(yaml.safe_load(stated), row.name) == default
+    else:
+        assert default is msgspec.NODEFAULT or not default
+
+
+def test_the_tables_of_the_world_file_have_the_fields_of_the_records() -> None:
+    assert [record for _, _, record in WORLD_SECTIONS] == list(TABLES)
+    for record, rows in TABLES.items():
+        assert sorted(row.target for row in rows) == sorted(record.__struct_fields__)
+
+
+@pytest.mark.parametrize("page", ["docs/reference/world-file.md", "docs/research/worlds.md"])
+def test_every_whole_world_of_the_pages_is_one(page: str) -> None:
+    whole = [text for text in examples(page) if {"world", "clusters"} <= set(yaml.safe_load(text))]
+    assert len(whole) == 1
+    for text in whole:
+        assert parse_world(text.encode(), page).columns().node_cpu.sum() > 0
+
+
+def test_the_command_line_of_worlds_is_on_the_page() -> None:
+    text = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
+    assert "hanse world generate" in text
+    assert "hanse world describe" in text
 
 
 # --- the command line --------------------------------------------------------------------------------------

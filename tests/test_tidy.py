@@ -33,7 +33,7 @@ LARGE_MODULES: dict[str, int] = {}
 LARGE_FUNCTIONS: dict[str, int] = {}
 
 LONG_READMES: dict[str, int] = {  # theories of operation
-    "src/hanse/core/broker": 48,
+    "src/hanse/core/broker": 50,
     "src/hanse/core/broker/failover": 57,
     "src/hanse/core/warden": 56,
 }
@@ -46,7 +46,12 @@ WORDS_ALLOWED = {
     "docs/research/edge.md": "says how that interface and source 002 are to be read",
 }
 """Files in which banned words may stand, and why."""
-LINES_ALLOWED: dict[str, str] = {"MS_REC | MS_SLAVE": "the name that Linux has for it"}
+LINES_ALLOWED: dict[str, str] = {
+    "MS_REC | MS_SLAVE": "the name that Linux has for it",
+    "HANSE_MASTER_": "variables with the names that torch.distributed has made usual",
+    "--master-": "an option of torchrun",
+    "MASTER_PORT=": "a variable of torch.distributed",
+}
 """Texts that make a line with a banned word acceptable (names of published systems, say), and why."""
 
 

@@ -85,6 +85,7 @@ class Wired:
         self, clusters: dict[str, tuple[NodeConfig, ...]], brokers: tuple[str, ...] = ("b1",),
         timings: Timings = USUAL, reserve: int = 0, order: str = "fifo", placer: str = "best-fit",
         sizer: str = "least", boot: bool = True, *, node_ranker: str = "first",
+        cluster_ranker: str = "rotate",
     ) -> None:  # fmt: skip
         self.now = 0
         self.machines: dict[str, Machine] = {}
@@ -117,7 +118,7 @@ class Wired:
         self.cluster_of: dict[str, str] = {}
         self.requests = 0
         self.epochs: dict[str, int] = {}
-        self._add_brokers(clusters, brokers, timings, order, placer, sizer)
+        self._add_brokers(clusters, brokers, timings, (order, placer, cluster_ranker, sizer))
         self._add_clusters(clusters, brokers, timings, reserve, node_ranker)
         self.capacity = {
             (cluster, at): one.capacity for cluster, nodes in clusters.items() for at, one in enumerate(nodes)
@@ -150,7 +151,7 @@ class Wired:
 
     def _add_brokers(
         self, clusters: dict[str, tuple[NodeConfig, ...]], brokers: tuple[str, ...], timings: Timings,
-        order: str, placer: str, sizer: str,
+        policies: tuple[str, str, str, str],
     ) -> None:  # fmt: skip
         for number, name in enumerate(brokers, 1):
             config = BrokerConfig(
@@ -160,7 +161,7 @@ class Wired:
                 name,
                 lambda config=config: Broker(  # type: ignore[misc]
                     config,
-                    *make_policies(order, placer, "rotate", sizer),
+                    *make_policies(*policies),
                 ),
             )
 

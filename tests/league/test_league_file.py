@@ -9,7 +9,9 @@ from hanse.league.config import LIVE_TIMINGS, Address, LeagueConfig, LeagueError
 from hanse.league.file import load, store
 from hanse.league.reader import league_from_data
 from hanse.league.writer import league_to_data
+from hanse.model.hardware.devices import Device
 from hanse.model.ids import SECOND
+from hanse.model.problem import Problem
 from hanse.model.resources import Resources
 
 WHOLE = """
@@ -115,3 +117,65 @@ def test_a_file_that_is_not_yaml_is_told_so(tmp_path: Path) -> None:
 def test_who_is_not_a_member_is_told_who_is() -> None:
     with pytest.raises(LeagueError, match="there are: north, south"):
         whole().cluster("west")
+
+
+# --- devices ---------------------------------------------------------------------------------------------
+
+
+def with_nodes(*nodes: dict[str, object]) -> LeagueConfig | tuple[Problem, ...]:
+    """A league whose one cluster has these nodes, two of them on another machine."""
+    runners = [{"name": "north-2"}]
+    cluster = {"name": "north", "runners": runners, "nodes": list(nodes)}
+    return league_from_data({"brokers": [{"name": "b1"}], "clusters": [cluster]})
+
+
+DEVICES: list[object] = [
+    {"kind": "gpu", "path": "/dev/nvidia0", "model": "A100", "memory": "40GiB"},
+    {"kind": "gpu", "index": 3, "uuid": "GPU-1"},
+    {"kind": "fpga", "path": "/dev/fpga0"},
+    {"kind": "gpu", "path": "/dev/dri/renderD128", "index": 7},
+]
+
+
+def test_devices_are_counted_and_keep_their_words() -> None:
+    league = with_nodes({"devices": DEVICES, "resources": {"fpga": 1, "licence": 2}})
+    assert isinstance(league, LeagueConfig)
+    (node,) = league.clusters[0].nodes
+    assert (node.capacity.gpu, node.capacity.custom) == (3, (("fpga", 1), ("licence", 2)))
+    assert node.devices == (
+        Device("gpu", 0, ("/dev/nvidia0",), "A100", 40 << 30),
+        Device("gpu", 3, (), uuid="GPU-1"),
+        Device("fpga", 0, ("/dev/fpga0",)),
+        Device("gpu", 7, ("/dev/dri/renderD128",), vendor="amd"),
+    )
+    again = league_from_data(league_to_data(league))
+    assert again == league
+
+
+@pytest.mark.parametrize(
+    ("nodes", "field", "words"),
+    [
+        ([{"devices": DEVICES, "gpus": 2}], "[0].gpus", "both must be equal"),
+        ([{"devices": DEVICES, "resources": {"fpga": 2}}], "[0].resources", "equal"),
+        ([{"devices": DEVICES, "count": 2}], "[0].count", "one by one"),
+        ([{"devices": [{"path": "/dev/x"}]}], "[0].devices[0].kind", "missing"),
+        ([{"devices": [{"kind": "A b"}]}], "[0].devices[0].kind", "small letters"),
+        ([{"devices": [{"kind": "memory"}]}], "[0].devices[0].kind", "a kind is"),
+        ([{"devices": [{"kind": "gpu", "path": "dev/x"}]}], "[0].devices[0].path", "absolute"),
+        ([{"devices": [{"kind": "gpu", "path": "/a/../x"}]}], "[0].devices[0].path", "absolute"),
+        ([{"devices": [{"kind": "a"}, {"kind": "a", "index": 0}]}], "[0].devices[1]", "index 0"),
+        ([{"devices": {"kind": "a"}}], "[0].devices", "a list of at most"),
+        ([{"devices": DEVICES}, {"devices": DEVICES[:1]}], "", "both list /dev/nvidia0"),
+    ],
+)  # fmt: skip
+def test_devices_that_cannot_be_are_refused(nodes: list[dict[str, object]], field: str, words: str) -> None:
+    found = with_nodes(*nodes)
+    assert not isinstance(found, LeagueConfig)
+    assert found[0].field == f"clusters[0].nodes{field}"
+    assert words in found[0].rule
+
+
+def test_nodes_of_two_machines_may_list_the_same_files() -> None:
+    assert isinstance(
+        with_nodes({"devices": DEVICES}, {"devices": DEVICES, "runner": "north-2"}), LeagueConfig
+    )

@@ -105,7 +105,8 @@ def test_its_order_runs_in_a_replay(machine: Machine, trace: Path) -> None:
     assert "the schedulers of the literature know only fewest-remaining" in refused.stderr
     refused = machine.hanse(*words, "--engine", "compiled", "--order", "tenant-share")
     assert refused.returncode != 0
-    assert "[fifo|fewest-remaining|short-first|priority|tenant-share]" in machine.does("replay", "--help")
+    orders = "[fifo|fewest-remaining|short-first|priority|shortest-work|tenant-share]"
+    assert orders in machine.does("replay", "--help")
 
 
 def test_a_live_league_uses_all_it_adds(machine: Machine) -> None:

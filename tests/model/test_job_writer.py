@@ -129,6 +129,9 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "preemptible": st.booleans(),
     "grace": times | st.just(0),
     "gang": st.booleans(),
+    "together": st.sampled_from(("cluster", "rack", "node")),
+    "spread": words | st.just(""),
+    "spread_max": st.integers(0, 9),
     "unreachable": st.sampled_from(("move", "wait")),
     "on_loss": st.sampled_from(("retry", "fail")),
     "clusters": st.fixed_dictionaries(
@@ -153,6 +156,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
         max_size=2,
     ),
     "duration": times,
+    "input": st.integers(0, 1 << 40),
     "speed_up": st.just([[1, 0, 1], [2, 0, 1.75]]),
     "command": words | st.lists(arguments, min_size=1, max_size=3),
     "env": st.dictionaries(st.sampled_from(("A", "B", "TRACEPARENT")), arguments | st.integers(0, 9)),
@@ -172,6 +176,12 @@ def _forms(values: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[dict[
 @st.composite
 def job_forms(draw: st.DrawFn) -> dict[str, Any]:
     form = draw(_forms(job_values | program_values))
+    if not form.get("gang"):
+        form = {name: value for name, value in form.items() if name not in ("together", "spread")}
+    if form.get("together") == "node":
+        form.pop("spread", None)
+    if not form.get("spread"):
+        form.pop("spread_max", None)
     if draw(st.booleans()):
         return form | draw(_forms(group_values))
     entries = draw(st.lists(_forms(group_values | program_values), min_size=1, max_size=3))
@@ -202,6 +212,10 @@ def test_every_field_alone_is_written_back(row: JobField) -> None:
     base: dict[str, Any] = {"command": "true", "name": "x"}
     example = {"groups": [{"name": "a"}, {"name": "b", "needs": ["a"]}]} if row.name == "needs" else None
     written = example or {row.name: _example(row.name)}
+    if row.name in ("together", "spread", "spread_max"):
+        base["gang"] = True
+    if row.name == "spread_max":
+        base["spread"] = "zone"
     plain, spec = parse_job_form(base), parse_job_form({**base, **written})
     if row.name == "speed_up":
         spec = parse_job_form({**base, **written, "cpus": "1..4"})
@@ -214,6 +228,7 @@ def _example(name: str) -> Any:
     """A value of a field that is not its default."""
     examples: dict[str, Any] = {
         "class": "latency", "preemptible": True, "gang": True, "unreachable": "wait", "on_loss": "fail",
+        "together": "rack", "spread": "zone",
         "clusters": {"allow": ["a"], "deny": ["b"], "prefer": ["a"]}, "labels": ["web"], "after": ["1-7"],
         "groups": [{"name": "a"}, {"name": "b"}], "cpus": 2, "resources": {"fpga": 1}, "where": "ssd exists",
         "affinity": [{"label": "db", "scope": "cluster", "apart": True}], "env": {"A": "b"},

@@ -102,13 +102,13 @@ def _rest(one: JobFacts) -> tuple[int, int, int, int, bool]:
 # --- cluster rankings ---------------------------------------------------------------------------------------
 
 
-def facts_of(rows: list[tuple[int, int]]) -> list[ClusterFacts]:
-    return [ClusterFacts(f"c{at}", standing, data) for at, (standing, data) in enumerate(rows)]
+def facts_of(rows: list[tuple[int, int, int]]) -> list[ClusterFacts]:
+    return [ClusterFacts(f"c{at}", *row) for at, row in enumerate(rows)]
 
 
-clusters = st.lists(st.tuples(st.integers(0, 1_000), st.integers(-1, 4)), min_size=1, max_size=9).map(
-    facts_of
-)
+clusters = st.lists(
+    st.tuples(st.integers(0, 1_000), st.integers(-1, 4), st.integers(0, 3)), min_size=1, max_size=9
+).map(facts_of)
 
 
 @ranks
@@ -124,7 +124,9 @@ def test_a_ranking_is_a_permutation_and_pure(name: str, known: list[ClusterFacts
 @ranks
 @given(known=clusters, start=st.integers(0, 20))
 def test_a_ranking_does_not_go_by_names(name: str, known: list[ClusterFacts], start: int) -> None:
-    renamed = [ClusterFacts(f"z{len(known) - at}", it.standing, it.data) for at, it in enumerate(known)]
+    renamed = [
+        ClusterFacts(f"z{len(known) - at}", it.standing, it.data, it.finish) for at, it in enumerate(known)
+    ]
     assert CLUSTER_RANKERS.get(name)().rank(renamed, start) == CLUSTER_RANKERS.get(name)().rank(known, start)
 
 
@@ -138,9 +140,13 @@ def test_equal_clusters_are_ranked_in_circular_order(name: str, count: int, star
 
 @ranks
 @given(known=clusters, start=st.integers(0, 20))
-def test_clusters_with_the_data_come_first_in_the_jobs_order(
+def test_clusters_with_the_data_come_first_or_those_where_it_ends_first(
     name: str, known: list[ClusterFacts], start: int
 ) -> None:
+    if CLUSTER_RANKERS.get(name).follows_estimates:
+        ranked = [known[at].finish for at in CLUSTER_RANKERS.get(name)().rank(known, start)]
+        assert ranked == sorted(ranked)
+        return
     places = [known[at].data for at in CLUSTER_RANKERS.get(name)().rank(known, start)]
     listed = [place for place in places if place >= 0]
     assert places[: len(listed)] == sorted(listed)

@@ -1,13 +1,20 @@
 """What each queue order is for."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from hanse.model.ids import SECOND
 from hanse.policy.interface import JobFacts
 from hanse.policy.queue_orders import (
     AGEING_SECONDS,
     SHORT_CUTOFF,
+    UNKNOWN_SECONDS,
+    WORK_AGEING,
+    WORK_SECONDS_MAX,
     FewestRemaining,
     Fifo,
     PriorityWithAgeing,
+    ShortestWork,
     ShortFirst,
 )
 
@@ -45,3 +52,23 @@ def test_priority_is_overtaken_by_waiting_at_the_stated_rate() -> None:
     assert order.key(urgent) < order.key(facts(at=8 * step))
     assert order.key(urgent) == order.key(facts(at=7 * step))
     assert order.key(urgent) > order.key(facts(at=6 * step))
+
+
+def test_shortest_work_goes_by_tasks_times_duration() -> None:
+    order = ShortestWork()
+
+    def job(tasks: int, seconds: int, at: int = 0) -> JobFacts:
+        return JobFacts(at, tasks, tasks, seconds * SECOND, 0, False)
+
+    assert order.key(job(3, 20)) < order.key(job(2, 40)) < order.key(job(1, 90))
+    assert order.key(job(3, 0)) == order.key(job(3, UNKNOWN_SECONDS))
+    assert order.key(job(1, 90)) < order.key(job(1, 10, at=80 * SECOND // WORK_AGEING + 1))
+
+
+@given(st.integers(1, 1 << 40), st.integers(0, 1 << 50), st.integers(0, 1 << 50), st.integers(1, 1 << 40))
+def test_with_shortest_work_nobody_starves(tasks: int, duration: int, later: int, others: int) -> None:
+    """However long a job is: what comes a while after it stands behind it."""
+    order = ShortestWork()
+    ours = JobFacts(0, tasks, tasks, duration, 0, False)
+    after = WORK_SECONDS_MAX * SECOND // WORK_AGEING + 1 + later
+    assert order.key(ours) < order.key(JobFacts(after, others, others, 1, 0, False))

@@ -93,7 +93,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones_and_with_help() -> None:
         orders().get("by-colour")
     said = str(refused.value)
     assert "there is no queue order 'by-colour'" in said
-    assert "fifo, fewest-remaining, short-first, priority" in said
+    assert "fifo, fewest-remaining, short-first, priority, shortest-work" in said
     assert f"entry point in the group {GROUP}" in said
     assert (ROOT / "docs" / "contributing" / "plug-ins.md").exists()
     assert "docs/contributing/plug-ins.md" in said

@@ -1,15 +1,17 @@
 """Every checker must be able to fail."""
 
+from contextlib import nullcontext
 from typing import Any
 
+import msgspec
 import pytest
 
-from hanse.core.config import NodeConfig, WardenConfig
+from hanse.core.config import LOCAL_HOST, NodeConfig, WardenConfig
 from hanse.model.constraints import Is
 from hanse.model.effects import TaskSettled
 from hanse.model.ids import job_id, task_id
-from hanse.model.job import Affinity, JobClass, JobSpec, OnLoss, TaskGroup
-from hanse.model.messages import Outcome
+from hanse.model.job import Affinity, JobClass, JobSpec, OnLoss, TaskGroup, Together
+from hanse.model.messages import Outcome, TaskPlace
 from hanse.model.resources import Resources
 from hanse.sim.backend import SimulatedAttempt
 from hanse.sim.checkers.oracle import Oracle
@@ -49,10 +51,20 @@ class Bench:
 
     def launch(
         self, job: int, index: int, node: int = 0, cluster: str = "alpha", attempt: int = 1, group: int = 0,
-        cpu: int = 1_000,
+        cpu: int = 1_000, **told: object,
     ) -> SimulatedAttempt:  # fmt: skip
+        """Launch a task. ``told``: fields of the place that it is told, other than the right ones."""
         command = launch(task_id(job_id(1, job), index), attempt, node, cpu, payload_of(job, group))
-        run = SimulatedAttempt(command)
+        spec = self.oracle.workload.plans[job].spec
+        part, rank = spec.groups[group], index - sum(other.count for other in spec.groups[:group])
+        place = TaskPlace(part.name, rank, part.count)
+        if spec.gang:
+            place = TaskPlace(
+                part.name, rank, part.count, rank, part.count, node, 2, f"{LOCAL_HOST}:{part.count}",
+                "127.0.0.1", 20_000 + job,
+            )  # fmt: skip
+        place = msgspec.structs.replace(place, **told)
+        run = SimulatedAttempt(msgspec.structs.replace(command, place=place))
         self.oracle.on_launched(cluster, RUNNERS[cluster, node], run)
         return run
 
@@ -257,6 +269,54 @@ def test_gangs() -> None:
         started("beta", 5).oracle.check_gangs(0, 5)
     with pytest.raises(Violation, match=r"a gang starts together"):
         started("alpha", 6).oracle.check_gangs(0, 5)
+
+
+@pytest.mark.parametrize(
+    ("node", "told", "violation"),
+    [
+        (0, {"rank": 0}, "a gang's layout: .*rank"),
+        (0, {"rank": 4}, "a gang's layout: .*out of range"),
+        (0, {"local_rank": 0}, "a gang's layout: .*local rank"),
+        (0, {"node_rank": 1}, "a gang's layout: .*node rank"),
+        (1, {"node_rank": 0}, "a gang's layout: .*node rank"),
+        (0, {"rank": 0, "port": 20_001}, None),  # of another start of the gang
+        (0, {"hosts": f"{LOCAL_HOST}:4"}, "not a world of 3"),
+        (0, {"hosts": "other:3"}, "its rank is elsewhere"),
+        (1, {}, None),
+    ],
+)
+def test_what_a_gang_is_told(node: int, told: dict[str, object], violation: str | None) -> None:
+    bench = Bench(job(3, gang=True))
+    bench.launch(0, 0)
+    with pytest.raises(Violation, match=violation) if violation else nullcontext():
+        bench.launch(0, 1, node, **told)  # type: ignore[arg-type]
+
+
+def test_every_task_of_a_group_is_told_its_rank() -> None:
+    for told in ({"rank": 2}, {"world_size": 7}, {"local_size": 1}):
+        with pytest.raises(Violation, match=r"ranks: task 1-0.1 .*it was told"):
+            Bench(job(3)).launch(0, 1, **told)  # type: ignore[arg-type]
+
+
+def test_gangs_stay_in_their_part_of_a_cluster_and_are_spread() -> None:
+    bench = Bench(job(2, gang=True, together=Together.NODE))
+    bench.launch(0, 0)
+    with pytest.raises(Violation, match=r"a gang on one node: .*others of its gang are on nodes \[0\]"):
+        bench.launch(0, 1, 1)
+    with pytest.raises(Violation, match="a gang on one rack"):
+        Bench(job(2, gang=True, together=Together.RACK)).launch(0, 0)  # no node has a rack
+    bench = Bench(job(3, gang=True, spread="zone", spread_max=1))
+    bench.launch(0, 0)
+    bench.launch(0, 1, 1)
+    with pytest.raises(Violation, match=r"a gang is spread: .*2 of its gang where 'zone' is a"):
+        bench.launch(0, 2)
+
+
+def test_two_gangs_on_one_host_have_two_ports() -> None:
+    bench = Bench(job(2, gang=True), job(2, gang=True))
+    bench.launch(0, 0)
+    with pytest.raises(Violation, match=r"ports of gangs: .*1-0.0 has port 20000 on 127.0.0.1, too"):
+        bench.launch(1, 0, port=20_000)
 
 
 def test_one_number_one_job() -> None:

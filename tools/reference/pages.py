@@ -4,12 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tools.reference import cli, http, job_file, league_file, lease_figure, metrics, states
+from tools.reference import cli, http, job_file, league_file, lease_figure, metrics, states, world_file
 
 ROOT: Final = Path(__file__).parent.parent.parent
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "docs/reference/job-file.md": job_file.page,
     "docs/reference/league-file.md": league_file.page,
+    "docs/reference/world-file.md": world_file.page,
     "docs/reference/cli.md": cli.page,
     "docs/reference/http.md": http.broker_page,
     "docs/reference/http-cluster.md": http.warden_page,

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from hanse.api.drain_facts import DrainFacts
+from hanse.api.hardware import DeviceAnswer, HardwareAnswer
 from hanse.api.row_records import DecisionRow, JobRow, TaskRow
 from hanse.model.drains import REASON_CHARACTERS_MAX
 from hanse.security.revocation_list import NAMES_MAX, SERIALS_MAX
@@ -99,6 +100,9 @@ class NodeAnswer(msgspec.Struct, frozen=True):
     runner: str = ""
     withheld: str = ""
     """Reason, as a clause, why the node is fully withheld; empty: it is not, or a broker answers."""
+    devices: tuple[DeviceAnswer, ...] = ()
+    """Devices that are assigned to tasks. Empty: there are none, or a broker answers, or the node is on
+    another machine than its warden's and the league file lists none."""
 
 
 class NodesAnswer(msgspec.Struct, frozen=True):
@@ -118,6 +122,8 @@ class ClusterDetail(msgspec.Struct, frozen=True):
     drains: tuple[DrainFacts, ...] = ()
     backend: str = ""
     warnings: tuple[str, ...] = ()
+    hardware: dict[str, HardwareAnswer] = {}
+    """Machine of each runner by its name, as it was detected; only if tasks run there."""
     next: str | None = None
     """Give it as ``after`` for the next page of nodes; None: this was the last."""
 

@@ -17,6 +17,7 @@ def isolation_notices(league: "LeagueConfig", home: Path) -> list[str]:
         *backend_notices(league),
         hiding_notice(league),
         memory_notice(league),
+        *device_notices(league),
     )
     return [line for line in lines if line is not None]
 
@@ -66,6 +67,23 @@ def memory_notice(league: "LeagueConfig") -> str | None:
         "Memory of tasks without --mem is not limited, and with --mem only per process: control groups "
         "cannot be used here."
     )
+
+
+def device_notices(league: "LeagueConfig") -> list[str]:
+    """Return a line for each device of this machine that is not assigned, missing or not fenced."""
+    from hanse.league.config import LeagueError  # noqa: PLC0415  keeps 'hanse up' fast
+    from hanse.live.backends.process.devices.device_fence import find_device_warnings  # noqa: PLC0415  as above
+
+    lines = []
+    for entry in league.clusters:
+        nodes = [node for node in entry.nodes if node.runner == entry.own_runner]
+        if entry.backend.kind != "process" or not any(node.capacity.gpu or node.devices for node in nodes):
+            continue
+        try:
+            lines += [f"Devices of {entry.name}: {warning}." for warning in find_device_warnings(entry)]
+        except (LeagueError, OSError):  # the daemon reports the fault, and does not start
+            continue
+    return lines
 
 
 def isolation_notice(league: "LeagueConfig", home: Path) -> str | None:

@@ -75,6 +75,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "chaos", "chaos", "Inject faults into simulated leagues and report broken promises."
     ),
     "trace": CommandEntry("trace", "trace", "Convert, describe, sample and generate workload traces."),
+    "world": CommandEntry("world", "world", "Generate and describe worlds of unequal clusters for replays."),
     "replay": CommandEntry(
         "replay", "replay", "Replay a trace under several policies and compare the results."
     ),

@@ -43,11 +43,10 @@ class PolicyName(TextParam):
         return [CompletionItem(name) for name in self._registry.names() if name.startswith(incomplete)]
 
 
+POLICY: Final = "central"
+"""Policy if none is named."""
 REPLAY_OPTIONS: Final = (
-    click.argument("trace", type=click.Path(path_type=Path)),
-    click.option("--nodes", type=click.IntRange(1), required=True, help="Nodes, one task each."),
     click.option("--clusters", type=click.IntRange(1), default=10, show_default=True, help="Clusters."),
-    click.option("--policy", "names", default="central", show_default=True, help="Policies, commas between."),
     click.option("--order", type=PolicyName("order", QUEUE_ORDERS), default="fewest-remaining",
                  show_default=True, help="Queue order, for policies that have a choice."),
     click.option("--delay-ms", type=click.FloatRange(0), default=0.5, show_default=True,
@@ -111,7 +110,7 @@ def require_folders(*paths: Path | None) -> None:
 
 
 def replay_options(command: Any) -> Any:
-    """Add the argument and the options that both commands have."""
+    """Add the options that both commands have."""
     for option in reversed(REPLAY_OPTIONS):
         command = option(command)
     return command

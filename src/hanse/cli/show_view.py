@@ -20,6 +20,7 @@ from hanse.cli.formatting import (
 from hanse.cli.show_data import STATE_ORDER, JobPage
 from hanse.cli.tables import state_markup, table
 from hanse.client.retry_form import command_text
+from hanse.model.job import JobSpec, Together
 
 COMMAND_CHARACTERS_MAX: Final = 100
 GROUPS_MAX: Final = 30
@@ -44,6 +45,13 @@ def print_page(out: Console, page: JobPage) -> None:
     out.print(f"[dim]{_next_commands(row)}[/]")
 
 
+def _topology_text(spec: JobSpec) -> str:
+    """Return where the tasks of a gang run together, and over what they are spread."""
+    text = "" if spec.together is Together.CLUSTER else f" on one {spec.together}"
+    most = f", at most {spec.spread_max} for each" if spec.spread_max else ""
+    return f"{text}, spread over {spec.spread}{most}" if spec.spread else text
+
+
 def _header_lines(page: JobPage) -> list[tuple[str, str]]:
     """Return the header lines, without empty ones."""
     row, spec = page.detail.row, page.detail.spec
@@ -62,7 +70,7 @@ def _header_lines(page: JobPage) -> list[tuple[str, str]]:
         facts.append(("clusters", ", ".join(row.clusters)))
     facts.append(("broker", row.owner))
     rules = [
-        "gang" if spec.gang else "",
+        f"gang{_topology_text(spec)}" if spec.gang else "",
         f"at most {spec.retries} retries of a task" if spec.retries else "",
         f"deadline {span_text(spec.deadline / 1e6)} after submission" if spec.deadline is not None else "",
         "preemptible" if spec.preemptible else "",

@@ -48,6 +48,20 @@ def print_description(facts: dict[str, Any]) -> None:
     for key in SUMMARY_KEYS:
         distributions.add_row(key, *(format_figure(facts[kind][key]) for kind in DISTRIBUTIONS))
     console.print(distributions)
+    if facts["slots_over_time"] is not None:
+        _print_slots(console, facts["slots_over_time"])
+
+
+def _print_slots(console: Console, slots: dict[str, Any]) -> None:
+    """Print the slots that tasks would use if each started when it arrives."""
+    console.print("demand for slots over time, if every task started when it arrives")
+    table = Table("from, s", "slots")
+    for at, mean in enumerate(slots["buckets"]):
+        table.add_row(f"{at * slots['bucket_seconds']:,.0f}", f"{mean:,.1f}")
+    table.add_section()
+    table.add_row("mean", f"{slots['mean']:,.1f}")
+    table.add_row("max", f"{slots['max']:,.1f}")
+    console.print(table)
 
 
 def print_nodes(source: str, nodes: NodeTable, as_json: bool) -> None:

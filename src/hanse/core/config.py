@@ -5,11 +5,29 @@ from typing import Final
 import msgspec
 
 from hanse.model.constraints import Value
+from hanse.model.hardware.devices import Device
+from hanse.model.hardware.facts import HardwareFacts
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.resources import Resources
 
 DRIFT_PERCENT: Final = 3
 """Bound of the error of a clock's rate; every wait for another machine's lease adds it."""
+
+GANG_PORT_FIRST: Final = 20_000
+"""First port of the first cluster's gangs. The ports of all clusters end below those that Linux gives to
+outgoing connections (32768 and above)."""
+GANG_PORTS: Final = 100
+"""Ports of one cluster: gangs with the same host of rank 0 that can run at once without sharing one."""
+GANG_PORT_RANGES: Final = 100
+"""Clusters with ports of their own; further ones share them with others, as a rule on other hosts."""
+LOCAL_HOST: Final = "127.0.0.1"
+"""Host of a node that names none."""
+
+
+LOCAL_RATE: Final = 400_000_000
+"""Bytes a second that a task reads from its own cluster, if nothing is declared."""
+REMOTE_RATE: Final = 125_000_000
+"""Bytes a second that a task reads from another cluster, if nothing is declared."""
 
 
 class Timings(msgspec.Struct, frozen=True):
@@ -53,12 +71,16 @@ class Timings(msgspec.Struct, frozen=True):
 
 
 class NodeConfig(msgspec.Struct, frozen=True):
-    """Node: its capacity and attributes."""
+    """Node: its capacity, attributes and devices."""
 
     capacity: Resources
     attributes: tuple[tuple[str, Value], ...] = ()
     runner: str = ""
     """Name of the runner that serves it."""
+    host: str = ""
+    """Host name or address under which the tasks of gangs reach it; empty: this machine only."""
+    devices: tuple[Device, ...] = ()
+    """Devices that its runner assigns, as listed; no machine looks at them."""
 
 
 class BrokerConfig(msgspec.Struct, frozen=True):
@@ -97,6 +119,16 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     """Tasks of a cancelled job that one event ends; a job with more is ended by several events. About 3 ms of
     a broker's time, and as much for its read model and for its standby."""
 
+    data_rates: tuple[tuple[int, ...], ...] = ()
+    """Bytes a second that one task reads from a cluster (row) in another (column), in the order of
+    ``clusters``; empty: not declared."""
+
+    def rate_between(self, source: str, target: str) -> int:
+        """Return the bytes a second that a task in the target cluster reads from the source."""
+        if self.data_rates and source in self.clusters:
+            return self.data_rates[self.clusters.index(source)][self.clusters.index(target)]
+        return LOCAL_RATE if source == target else REMOTE_RATE
+
     @property
     def active_clusters(self) -> tuple[str, ...]:
         """Clusters that must take part in every unanimous decision."""
@@ -119,6 +151,8 @@ class WardenConfig(msgspec.Struct, frozen=True):
     """Attempts that run or have an unacknowledged end; further claims are refused as busy."""
     retired: tuple[str, ...] = ()
     """Brokers that have left permanently; they keep their places in ``brokers``."""
+    first_port: int = GANG_PORT_FIRST
+    """First of the ``GANG_PORTS`` ports that this warden gives to gangs."""
 
     @property
     def active_brokers(self) -> tuple[str, ...]:
@@ -135,3 +169,5 @@ class RunnerConfig(msgspec.Struct, frozen=True):
     warden: str
     nodes: tuple[int, ...]
     timings: Timings = Timings()
+    hardware: HardwareFacts | None = None
+    """Hardware of its machine, which it reports with its session; None: tasks run elsewhere."""

@@ -73,6 +73,7 @@ ALL_MARKS: Final = (
     "warden.estate_lapsed",
     "warden.granted_gang",
     "warden.hold_served",
+    "warden.holds_part",
     "warden.holds_room",
     "warden.lapsed_run",
     "warden.lease_expired",

@@ -53,6 +53,8 @@ class BackendKind(msgspec.Struct, frozen=True):
     option: no other user may write them."""
     discovers_nodes: bool = False
     """True if the file may leave the nodes out: the backend then reports them (``Backend.capacity``)."""
+    runs_on_its_machine: bool = False
+    """True if tasks run on the machine of their runner, whose hardware is then that of the nodes."""
     task_user: str = ""
     """User that runs the tasks of root's daemons where the file names none; empty: no program runs."""
     isolation_notice: str = ""

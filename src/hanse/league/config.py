@@ -7,7 +7,16 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from hanse.core.config import BrokerConfig, NodeConfig, RunnerConfig, Timings, WardenConfig
+from hanse.core.config import (
+    GANG_PORT_FIRST,
+    GANG_PORT_RANGES,
+    GANG_PORTS,
+    BrokerConfig,
+    NodeConfig,
+    RunnerConfig,
+    Timings,
+    WardenConfig,
+)
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.problem import printable_name
 
@@ -212,13 +221,27 @@ class LeagueConfig(msgspec.Struct, frozen=True):
     def warden_config(self, name: str) -> WardenConfig:
         """Return the configuration of a warden's machine."""
         cluster = self.cluster(name)
+        position = self.clusters.index(cluster)
         return WardenConfig(
             name=name,
-            nodes=cluster.nodes,
+            nodes=self._nodes_with_hosts(cluster),
             brokers=tuple(entry.name for entry in self.brokers),
             timings=self.timings,
             reserve=cluster.reserve,
             retired=tuple(entry.name for entry in self.brokers if entry.retired),
+            first_port=GANG_PORT_FIRST + GANG_PORTS * (position % GANG_PORT_RANGES),
+        )
+
+    @staticmethod
+    def _nodes_with_hosts(cluster: ClusterEntry) -> tuple[NodeConfig, ...]:
+        """Return a cluster's nodes; one without an address of its own has that of its runner."""
+        hosts = {cluster.own_runner: cluster.address.host}
+        hosts |= {runner.name: runner.address.host for runner in cluster.runners}
+        return tuple(
+            [
+                node if node.host else msgspec.structs.replace(node, host=hosts.get(node.runner, ""))
+                for node in cluster.nodes
+            ]
         )
 
     def runner_config(self, cluster: ClusterEntry, runner: str) -> RunnerConfig:

@@ -10,8 +10,9 @@ from typing import Any, Final
 from hanse.league.backend_kinds import BACKENDS
 from hanse.league.config import UID_MAX, BackendEntry, PolicyConfig, UserRange
 from hanse.model.field_descriptions import FileField
+from hanse.model.hardware.devices import DEVICES_PER_NODE_MAX
 from hanse.model.ids import BROKER_NUMBER_MAX
-from hanse.model.resources import CUSTOM_KINDS_MAX
+from hanse.model.resources import CUSTOM_KINDS_MAX, GPUS_MAX
 from hanse.registry import CLUSTER_RANKERS, NODE_RANKERS, PLACERS, QUEUE_ORDERS, SIZERS, Registry
 
 NODES_MAX: Final = 100_000
@@ -20,6 +21,7 @@ CLUSTERS_MAX: Final = 1_000
 RUNNERS_MAX: Final = 1_000
 """Runners of one cluster on machines of their own."""
 NAME_CHARACTERS_MAX: Final = 63
+HOST_CHARACTERS_MAX: Final = 255
 SANDBOXES: Final = ("auto", "none", "namespace", "bwrap")
 LIMITS: Final = ("auto", "v2", "v1", "rlimit")
 POLICIES: Final[dict[str, Registry[Any]]] = {
@@ -159,15 +161,34 @@ NODE_FIELDS: Final = (
     ),
     FileField("cpus", "CPUs", "1", "", "CPUs of each node.", "cpus: 8"),
     FileField("memory", "bytes", "1GiB", "", "Memory of each node.", "memory: 32GiB"),
-    FileField("gpus", "whole number", "0", "", "GPUs of each node.", "gpus: 4"),
+    FileField(
+        "gpus", "whole number", "0", "",
+        "GPUs of each node. Without `devices` the `process` backend takes those that it finds on the "
+        "machine; where it finds none, GPUs are only counted.",
+        "gpus: 4",
+    ),
     FileField(
         "resources", "mapping of names to whole numbers", "{}", f"at most {CUSTOM_KINDS_MAX} names",
         "Other resources of each node, which jobs ask for by these names.", "resources: {fpga: 1}",
     ),
     FileField(
+        "devices", "list of mappings", "[]", f"at most {DEVICES_PER_NODE_MAX}; not with `count`",
+        "The devices of the node, each assigned to one task at a time by the `process` backend "
+        "([Devices](../operator/devices.md)). `gpus` and `resources` may be left out for the kinds that are "
+        "listed; numbers given must be equal.",
+        "devices: [{kind: gpu, path: /dev/nvidia0}, {kind: fpga, path: /dev/fpga0}]",
+    ),
+    FileField(
         "attributes", "mapping of names to texts, whole numbers or true and false", "{}", "",
-        "Attributes of each node, which the `where` of a job looks at.",
+        "Attributes of each node, which the `where` of a job looks at. On the `process` backend `cpu_class`, "
+        "`cpu_model` and `gpu_model` are detected unless they stand here.",
         "attributes: {zone: a, arch: arm64, disk_gb: 500}",
+    ),
+    FileField(
+        "address", "host name or address", "", "without a port",
+        "Where the tasks of a gang reach those on these nodes. Left out: the host of the runner's `address`, "
+        "or of the warden's.",
+        "address: 10.0.0.5",
     ),
     FileField(
         "runner", "text", "", "a runner of the cluster",
@@ -176,6 +197,36 @@ NODE_FIELDS: Final = (
     ),
 )  # fmt: skip
 """Fields of each entry of ``nodes``."""
+
+DEVICE_FIELDS: Final = (
+    FileField(
+        "kind", "text", "", "required; `gpu`, or small letters, digits and `_`",
+        "Kind of the device: `gpu`, or the name of the resource by which jobs ask for it.", "kind: fpga",
+    ),
+    FileField(
+        "index", "whole number", "", f"at most {GPUS_MAX:,}; unique among the node's devices of this kind",
+        "Number of the device. Of a GPU: the number that its driver uses. Left out: its place among "
+        "those of its kind, from 0 on.",
+        "index: 1",
+    ),
+    FileField(
+        "path", "text", "", "an absolute path; in one node of a machine only",
+        "Its device file. Left out: it has none (a licence, say), and nothing keeps other tasks from it.",
+        "path: /dev/fpga0",
+    ),
+    FileField("model", "text", "", "", "Name of the model, for people.", "model: A100"),
+    FileField("memory", "bytes", "0", "", "Memory of the device, for people.", "memory: 40GiB"),
+    FileField(
+        "uuid", "text", "", "", "Identity that its driver knows; NVIDIA's programs are then told this one.",
+        "uuid: GPU-7c1f9a52",
+    ),
+    FileField(
+        "vendor", "`nvidia` or `amd`", "", "",
+        "Whose variables tell a task of a GPU. Left out: `amd` for files below `/dev/dri`, else `nvidia`.",
+        "vendor: amd",
+    ),
+)  # fmt: skip
+"""Fields of each entry of ``devices``."""
 
 BACKEND_FIELDS: Final = (
     FileField(

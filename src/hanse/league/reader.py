@@ -20,6 +20,7 @@ from hanse.league.config import (
     PolicyConfig,
     RunnerEntry,
 )
+from hanse.league.device_reader import check_shared_devices, count_devices, read_devices
 from hanse.league.fields import (
     BROKER_FIELDS,
     CLUSTER_FIELDS,
@@ -32,7 +33,13 @@ from hanse.league.fields import (
     RUNNER_FIELDS,
     RUNNERS_MAX,
 )
-from hanse.league.value_readers import read_listen_address, read_member_name, read_name, registry_reader
+from hanse.league.value_readers import (
+    read_host,
+    read_listen_address,
+    read_member_name,
+    read_name,
+    registry_reader,
+)
 from hanse.model.constraints import Value
 from hanse.model.field_descriptions import names_of
 from hanse.model.field_reader import FieldReader, read_flag, read_text
@@ -165,6 +172,7 @@ def _read_cluster(value: object, path: str, problems: ProblemList) -> ClusterEnt
         problems.add(fields.path_of("nodes"), f"a cluster has at most {NODES_MAX} nodes, not {len(nodes)}")
     if cluster.reserve > len(nodes):
         problems.add(fields.path_of("reserve"), f"there are only {len(nodes)} nodes to keep back")
+    check_shared_devices(nodes, fields.path_of("nodes"), problems)
     return msgspec.structs.replace(cluster, nodes=nodes)
 
 
@@ -191,7 +199,10 @@ def _read_nodes(
     )
     nothing: tuple[tuple[str, Value], ...] = ()
     attributes = fields.read("attributes", _read_attributes, nothing)
-    return (NodeConfig(capacity, attributes, runner),) * count
+    host = fields.read("address", read_host, "")
+    devices = read_devices(fields)
+    capacity = count_devices(capacity, devices, fields, count)
+    return (NodeConfig(capacity, attributes, runner, host, devices),) * count
 
 
 def _read_custom(value: object, field: str) -> tuple[tuple[str, int], ...] | Problem:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from hanse.league.config import Address
-from hanse.league.fields import NAME_CHARACTERS_MAX
+from hanse.league.fields import HOST_CHARACTERS_MAX, NAME_CHARACTERS_MAX
 from hanse.model.field_reader import FieldReader, read_integer
 from hanse.model.problem import Problem, describe_value
 from hanse.registry import Registry
@@ -50,6 +50,14 @@ def read_name(value: object, field: str) -> str | Problem:
         return value
     rule = f"a name is 1 to {NAME_CHARACTERS_MAX} letters, digits, '-', '_' or '.'"
     return Problem(field, f"{rule}, not {describe_value(value)}")
+
+
+def read_host(value: object, field: str) -> str | Problem:
+    """Read a host name or an address without a port; the brackets of IPv6 may be there."""
+    host = value.strip("[]") if isinstance(value, str) else ""
+    if 0 < len(host) <= HOST_CHARACTERS_MAX and set(host) <= _NAME_CHARACTERS | {":"}:
+        return host
+    return Problem(field, f'this is a host such as "10.0.0.5", without a port, not {describe_value(value)}')
 
 
 def read_listen_address(fields: FieldReader, key: str) -> Address:

@@ -5,6 +5,7 @@ import msgspec
 from hanse.core.config import NodeConfig, Timings
 from hanse.league.backend_kinds import BACKENDS
 from hanse.league.config import LIVE_TIMINGS, BackendEntry, ClusterEntry, LeagueConfig
+from hanse.league.device_reader import devices_to_data
 
 
 def league_to_data(league: LeagueConfig) -> dict[str, object]:
@@ -82,8 +83,12 @@ def _nodes_to_data(cluster: ClusterEntry) -> list[dict[str, object]]:
             line["gpus"] = node.capacity.gpu
         if node.capacity.custom:
             line["resources"] = dict(node.capacity.custom)
+        if node.devices:
+            line["devices"] = devices_to_data(node.devices)
         if node.attributes:
             line["attributes"] = dict(node.attributes)
+        if node.host:
+            line["address"] = node.host
         if node.runner != cluster.own_runner:
             line["runner"] = node.runner
         data.append(line)

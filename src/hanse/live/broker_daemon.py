@@ -54,7 +54,6 @@ from hanse.model.effects import (
     TasksSettled,
 )
 from hanse.model.events import AdviceReceived, Booted, MessageReceived
-from hanse.model.history_effects import HISTORY_EFFECTS
 from hanse.model.messages import Envelope
 from hanse.registry import SIZERS
 from hanse.security.home import Home
@@ -62,8 +61,8 @@ from hanse.security.identity import Identity, Role
 
 READ_MODEL_FILE: Final = "reads.sqlite"
 SEED_BITS: Final = 62
-_FOR_READERS: Final = frozenset((RecordDecision, TaskSettled, TasksSettled, JobSettled)) | HISTORY_EFFECTS
-"""Effects that the shell does not perform: the feeder of the read model and the metrics get them."""
+_FOR_READERS: Final = frozenset((RecordDecision, TaskSettled, TasksSettled, JobSettled))
+"""Effects with nothing to perform: the feeder of the read model and the metrics get them."""
 log = logging.getLogger(__name__)
 
 

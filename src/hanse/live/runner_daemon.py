@@ -3,11 +3,15 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
+from hanse.league.backend_kinds import BACKENDS
 from hanse.league.config import LeagueConfig
 from hanse.live.backends.factory import make_backend
 from hanse.live.clock import Clock
 from hanse.live.config.home_permissions import backend_directory_problem
 from hanse.live.daemon import Daemon, make_peer
+from hanse.live.hardware.machine import this_machine
 from hanse.live.http.cluster_api import RunnerApi
 from hanse.live.membership.league_file_sync import LeagueFileSync
 from hanse.live.recovery import CLOCK_FILE
@@ -43,6 +47,8 @@ class RunnerDaemon(Daemon):
         clock = Clock.resume(self.directory / CLOCK_FILE, 0, 0)
         self.validation_context.clock = clock.now
         config = self.league.runner_config(self.cluster, name)
+        if BACKENDS.get(self.cluster.backend.kind).runs_on_its_machine:
+            config = msgspec.structs.replace(config, hardware=this_machine())
         self.metrics = metrics = RunnerMetrics(self, self.send)
         metrics.tasks_room = lambda: getattr(backend, "disk_space", None)
         self.runner_shell = RunnerShell(config, backend, clock, self.directory, metrics.send)

@@ -54,6 +54,9 @@ log = logging.getLogger(__name__)
 EffectHandler = Callable[[Effect], None]
 FailureHandler = Callable[[BaseException], None]
 EventListener = Callable[[int, Event, list[Effect]], None]
+_NOT_PERFORMED: Final = HISTORY_EFFECTS | {WakeAt}
+"""Types of effects that nobody performs when their event is on disk: facts for readers, and ticks, which were
+scheduled at once."""
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -183,7 +186,8 @@ class JournalledShell(Shell):
             self._fail(error)
             self.close()
             raise
-        self._stop_timing(begun)
+        if time.perf_counter() - begun > self.longest_seconds:
+            self._stop_timing(begun)
         position = self.journal.append(record)
         self._uncommitted.append((position, event, effects))
         if type(event) is JobSubmitted:
@@ -194,7 +198,7 @@ class JournalledShell(Shell):
         for effect in effects:
             if type(effect) is WakeAt:
                 self._wake_at(effect.at)  # at once: it is local, and a tick is an event of its own
-            elif type(effect) not in HISTORY_EFFECTS:
+            elif silent and type(effect) not in HISTORY_EFFECTS:
                 silent = False
         if not self._committing:
             # After the other events of this turn of the loop, so that they share the write. An event without
@@ -308,7 +312,7 @@ class JournalledShell(Shell):
             if type(event) is JobSubmitted:
                 del self._submissions[event.request]
             for effect in effects:
-                if type(effect) is not WakeAt:
+                if type(effect) not in _NOT_PERFORMED:
                     self._perform(effect)
         self.on_performed()
         if self._on_durable is not None:

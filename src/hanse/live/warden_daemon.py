@@ -1,5 +1,6 @@
 """Process of a warden: the machine in its shell, the runner of this machine's nodes, the HTTPS server."""
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from typing import Final
 import msgspec
 
 from hanse.core.warden.warden import Warden
+from hanse.league.backend_kinds import BACKENDS
 from hanse.league.config import ClusterEntry, LeagueConfig
 from hanse.live.backends.factory import make_backend
 from hanse.live.backends.interface import Backend
@@ -18,6 +20,9 @@ from hanse.live.config.home_permissions import backend_directory_problem
 from hanse.live.daemon import Daemon, make_peer
 from hanse.live.disk_guard import DiskGuard
 from hanse.live.disk_space import DiskSpaceCheck
+from hanse.live.hardware.hardware_reports import HardwareReports
+from hanse.live.hardware.machine import this_machine
+from hanse.live.hardware.node_attributes import with_detected_attributes
 from hanse.live.high_water_mark import keep_high_water_mark, write_final_high_water_mark
 from hanse.live.history_check import HISTORY_MESSAGES, HistoryCheck
 from hanse.live.http.cluster_api import ClusterApi
@@ -32,7 +37,7 @@ from hanse.live.telemetry.json_logs import log_fields
 from hanse.live.telemetry.warden_metrics import WardenMetrics
 from hanse.model.effects import Effect, RecordDecision, SendMessage
 from hanse.model.events import Booted, MessageReceived
-from hanse.model.messages import Envelope
+from hanse.model.messages import Envelope, OpenSession
 from hanse.security.identity import Identity, Role
 
 SEED_BITS: Final = 62
@@ -53,6 +58,7 @@ class WardenDaemon(Daemon):
         self.machine: Warden
         self.shell: JournalledShell | None = None
         self.runner_shell: RunnerShell | None = None
+        self.hardware: HardwareReports
 
     def peers(self) -> Mapping[str, Peer]:
         """Return every broker, and the runners on other machines."""
@@ -84,9 +90,17 @@ class WardenDaemon(Daemon):
             warden_validation_context(config).runners,
         )
 
+    async def _find_nodes(self) -> ClusterEntry:
+        """Return the cluster with its nodes, and with the attributes that their hardware gives them."""
+        self.hardware = HardwareReports(self.directory)
+        if BACKENDS.get(self.entry.backend.kind).runs_on_its_machine:
+            self.hardware.by_runner[self.entry.own_runner] = await asyncio.to_thread(this_machine)
+        entry = await discover_nodes(self.entry, self.directory)
+        return with_detected_attributes(entry, self.hardware.by_runner)
+
     async def start(self) -> None:
         """Recover from disk, reconcile with the backend, start the HTTPS server, then begin to take part."""
-        self._set_entry(await discover_nodes(self.entry, self.directory))
+        self._set_entry(await self._find_nodes())
         settings = warden_settings(self.league, self.identity.name)
         recovered = recover(self.directory, settings, on_progress=self.start_report.report_replayed)
         assert isinstance(recovered.machine, Warden)
@@ -121,7 +135,9 @@ class WardenDaemon(Daemon):
         if any(node.runner == runner for node in self.entry.nodes):
             backend = make_backend(self.entry, self.directory)
             metrics.tasks_room = lambda: getattr(backend, "disk_space", None)
-            config = self.league.runner_config(self.entry, runner)
+            config = msgspec.structs.replace(
+                self.league.runner_config(self.entry, runner), hardware=self.hardware.by_runner.get(runner)
+            )
             self.runner_shell = RunnerShell(config, backend, clock, self.directory, self.send)
             self.receivers[runner] = self.runner_shell.on_message
             await self.runner_shell.start()
@@ -129,6 +145,7 @@ class WardenDaemon(Daemon):
             self, self._settings_problem, self._count_unfinished, self.machine.shards, self._is_drained
         )
         api = ClusterApi(self, self.entry, self.machine, shell, backend, league_files)
+        api.hardware = self.hardware.by_runner
         await self.serve(api.application(), api.revocations, league_files)
         self.run_in_background(keep_high_water_mark(self.directory, recovered.journal))
         self.run_in_background(DiskGuard(self.machine, shell, DiskSpaceCheck(self.directory)).run())
@@ -166,6 +183,8 @@ class WardenDaemon(Daemon):
             envelope
         ):
             return
+        if type(envelope.body) is OpenSession and envelope.body.hardware is not None:
+            self.hardware.note(envelope.source, envelope.body.hardware)
         if shell.is_full:
             self.count("dropped_disk_behind")
             return

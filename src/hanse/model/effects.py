@@ -11,7 +11,7 @@ from hanse.model.advice import AdviceRequest
 from hanse.model.decision_record import DecisionRecord
 from hanse.model.history_effects import HISTORY_EFFECTS, HistoryEffect
 from hanse.model.ids import Instant, JobId, TaskId
-from hanse.model.messages import Envelope, Outcome, ShardId
+from hanse.model.messages import Envelope, Outcome, ShardId, TaskPlace
 from hanse.model.resources import Resources
 
 
@@ -101,6 +101,8 @@ class LaunchAttempt(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
     until: int = 0
     """Time after which the order must not be carried out, after any delay: on the runner's clock, and in a
     live backend CLOCK_BOOTTIME; 0: never."""
+    place: TaskPlace | None = None
+    """Rank in the group and, in a gang, hosts and port; None: rank 0 of a group of one, or not known."""
 
 
 class KillAttempt(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="kill"):
@@ -146,6 +148,11 @@ Effect = (
 def orders_of(effects: Sequence[Effect]) -> list[Effect]:
     """Return the effects that a shell has to perform: all but the history."""
     return [effect for effect in effects if type(effect) not in HISTORY_EFFECTS]
+
+
+def has_orders(effects: Sequence[Effect]) -> bool:
+    """True if a shell has to perform some of these effects."""
+    return not HISTORY_EFFECTS.issuperset(map(type, effects))
 
 
 def for_each_task(settle: Callable[[TaskSettled], None]) -> Callable[[TasksSettled], None]:

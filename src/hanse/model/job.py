@@ -49,6 +49,15 @@ class Affinity(msgspec.Struct, frozen=True, array_like=True):
     """False: only where such a task runs. True: never where one runs (with the own label: spread out)."""
 
 
+class Together(StrEnum):
+    """Part of a cluster in which all tasks of a gang run."""
+
+    CLUSTER = "cluster"
+    RACK = "rack"
+    """Nodes with the same value of the attribute ``rack``."""
+    NODE = "node"
+
+
 class UnreachablePolicy(StrEnum):
     """Policy for a task whose cluster cannot be reached.
 
@@ -96,6 +105,8 @@ class TaskGroup(msgspec.Struct, frozen=True):
     """User's estimate of one task's run time at ``ask``, in microseconds."""
     payload: bytes = b""
     """Program to run, encoded when the job was submitted; opaque to brokers and wardens."""
+    input_bytes: int = 0
+    """Bytes that each task reads from the clusters in ``JobSpec.data`` before it starts to work."""
 
 
 class JobSpec(msgspec.Struct, frozen=True):
@@ -131,6 +142,12 @@ class JobSpec(msgspec.Struct, frozen=True):
     """Submitter's own id of this submission: the same one twice gives the same job."""
     trace: str = ""
     """Submitter's W3C ``traceparent``: the job becomes part of that trace; empty: none."""
+    together: Together = Together.CLUSTER
+    """Part of a cluster in which a gang runs."""
+    spread: str = ""
+    """Attribute of nodes over the values of which a gang is spread; empty: none."""
+    spread_max: int = 0
+    """Tasks of a gang on the nodes of one value of ``spread``; 0: no bound, but as even as possible."""
 
     @property
     def task_count(self) -> int:

@@ -7,15 +7,14 @@ of the OpenAPI document (``api.job_schemas``) and the reference page of the job 
 Defaults and examples are YAML; tests parse every one.
 """
 
-from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Final
 
 from msgspec import Meta
 
 from hanse.model.attempt_key_derivation import SECRET_BYTES
 from hanse.model.constraint_syntax import format_constraint
 from hanse.model.field_descriptions import CommandOption, JobField, JobFormTable, OptionKind
-from hanse.model.field_reader import choice_reader, read_flag, read_integer, read_text, read_texts, read_trace
+from hanse.model.field_reader import read_flag, read_integer, read_text, read_texts, read_trace
 from hanse.model.form_values import (
     merge_variables,
     range_reader,
@@ -44,101 +43,44 @@ from hanse.model.job import (
     Affinity,
     JobClass,
     OnLoss,
-    Proximity,
+    Together,
     UnreachablePolicy,
 )
-from hanse.model.job_validation import AFFINITIES_MAX, AFTER_MAX, CLUSTERS_MAX, SPEED_MAX, SPEED_UP_POINTS_MAX
+from hanse.model.job_validation import AFFINITIES_MAX, AFTER_MAX, SPEED_MAX, SPEED_UP_POINTS_MAX
+from hanse.model.nested_job_fields import (
+    AFFINITY_FIELDS,
+    CLUSTERS_FIELDS,
+    NAME_LIMITS,
+    Name,
+    enumeration,
+)
 from hanse.model.program import read_argument, read_argv, read_secret
 from hanse.model.quantities import parse_bytes, parse_cpus, parse_duration, parse_whole
 from hanse.model.resources import CPU_MILLI_MAX, CUSTOM_KINDS_MAX, CUSTOM_MAX, GPUS_MAX
 
-_NAME_LIMITS: Final = f"1 to {NAME_CHARACTERS_MAX} printable characters, no space at either end"
 _YEARS: Final = DEADLINE_MAX // (365 * 86_400 * SECOND)
 
-Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS_MAX)]
 Duration = str | Annotated[float, Meta(ge=0)]
 """``1h30m``, or seconds."""
 Amount = str | Annotated[float, Meta(ge=0)]
 """``4GiB``, ``500m``, a number, or a range ``1..8`` for elastic work."""
 _JobText = Annotated[str, Meta(pattern="^[1-9][0-9]*-(0|[1-9][0-9]*)$")]
 _SecretText = Annotated[str, Meta(pattern=f"^[0-9a-fA-F]{{{2 * SECRET_BYTES}}}$")]
-_literal: Any = Literal
 
 
-class _Choice(NamedTuple):
-    """Parts of a row whose value is one of the words of an enumeration."""
-
-    kind: str
-    read: Any
-    schema: Any
-    words: tuple[str, ...]
-
-
-def _choice(words: type[StrEnum], default: StrEnum) -> _Choice:
-    """Return the parts of a row for an enumeration; the default is named first."""
-    names = tuple(str(word) for word in (default, *(word for word in words if word is not default)))
-    return _Choice(" or ".join(f"`{name}`" for name in names), choice_reader(words), _literal[names], names)
-
-
-_CLASS: Final = _choice(JobClass, JobClass.BATCH)
-_UNREACHABLE: Final = _choice(UnreachablePolicy, UnreachablePolicy.MOVE)
-_ON_LOSS: Final = _choice(OnLoss, OnLoss.RETRY)
-_SCOPE: Final = _choice(Proximity, Proximity.NODE)
-
-CLUSTERS_FIELDS: Final = (
-    JobField(
-        "allow", "list of texts", "[]", f"at most {CLUSTERS_MAX:,}",
-        "Clusters in which the job may run; empty: all.", "allow: [oslo, bern]",
-        attribute="clusters_allowed", read=read_texts, write=write_list, schema=tuple[Name, ...],
-        option=CommandOption(("--cluster",), 80, "Run in these clusters only.", "NAME", OptionKind.TEXTS),
-    ),
-    JobField(
-        "deny", "list of texts", "[]", f"at most {CLUSTERS_MAX:,}; none of `allow`",
-        "Clusters in which the job must not run.", "deny: [rome]",
-        attribute="clusters_forbidden", read=read_texts, write=write_list, schema=tuple[Name, ...],
-        option=CommandOption(
-            ("--not-cluster",), 90, "Never run in these clusters.", "NAME", OptionKind.TEXTS
-        ),
-    ),
-    JobField(
-        "prefer", "list of texts", "[]", f"at most {CLUSTERS_MAX:,}",
-        "Clusters that hold the job's data, best first. A preference, not a rule.", "prefer: [bern]",
-        attribute="data", read=read_texts, write=write_list, schema=tuple[Name, ...],
-        option=CommandOption(
-            ("--prefer",), 100, "Clusters that hold its data, best first.", "NAME", OptionKind.TEXTS
-        ),
-    ),
-)  # fmt: skip
-"""Fields of ``clusters``. The job's record holds their values."""
-
-AFFINITY_FIELDS: Final = (
-    JobField(
-        "label", "text", "", f"required; {_NAME_LIMITS}", "The label of the other tasks.", "label: db",
-        read=read_text, schema=Name,
-        required="this says which label to be near to or apart from; it is missing",
-    ),
-    JobField(
-        "scope", _SCOPE.kind, "node", "", "The distance.", "label: db\nscope: cluster",
-        attribute="proximity", read=_SCOPE.read, write=str, schema=_SCOPE.schema,
-    ),
-    JobField(
-        "apart", "true or false", "false", "",
-        "false: run only where a task with the label runs. true: never run there. With a label of "
-        "the job's own, true spreads its tasks.",
-        "label: db\napart: true",
-        read=read_flag, schema=bool,
-    ),
-)  # fmt: skip
-"""Fields of each entry of ``affinity``."""
+_CLASS: Final = enumeration(JobClass, JobClass.BATCH)
+_UNREACHABLE: Final = enumeration(UnreachablePolicy, UnreachablePolicy.MOVE)
+_ON_LOSS: Final = enumeration(OnLoss, OnLoss.RETRY)
+_TOGETHER: Final = enumeration(Together, Together.CLUSTER)
 
 JOB_FIELDS: Final = (
     JobField(
-        "name", "text", "job", _NAME_LIMITS, "Name of the job, for people.", "name: nightly-build",
+        "name", "text", "job", NAME_LIMITS, "Name of the job, for people.", "name: nightly-build",
         read=read_text, schema=Name,
         option=CommandOption(("--name",), 20, "Name of the job.  [default: that of the program]"),
     ),
     JobField(
-        "tenant", "text", "default", _NAME_LIMITS, "Tenant for whom the job runs.", "tenant: physics",
+        "tenant", "text", "default", NAME_LIMITS, "Tenant for whom the job runs.", "tenant: physics",
         read=read_text, schema=Name,
         option=CommandOption(("--tenant",), 230, "Tenant of the job.  [default: $HANSE_TENANT]", "NAME"),
     ),
@@ -175,9 +117,8 @@ JOB_FIELDS: Final = (
         option=CommandOption(("--retries",), 150, "Retries of a task that fails.", "N", OptionKind.WHOLE),
     ),
     JobField(
-        "preemptible", "true or false", "false", "",
-        "More urgent work may stop the job's tasks; they start again later.", "preemptible: true",
-        read=read_flag, schema=bool,
+        "preemptible", "true or false", "false", "", "More urgent work may stop the job's tasks; they start "
+        "again later.", "preemptible: true", read=read_flag, schema=bool,
         option=CommandOption(
             ("--preemptible",), 170, "More urgent jobs may stop it; it starts again later.",
             kind=OptionKind.FLAG,
@@ -193,9 +134,27 @@ JOB_FIELDS: Final = (
         "gang", "true or false", "false", "a gang has one group",
         "All tasks start together in one cluster, or none starts.", "gang: true\ncount: 4",
         read=read_flag, schema=bool,
-        option=CommandOption(
-            ("--gang",), 160, "Start all tasks together, in one cluster, or none.", kind=OptionKind.FLAG
-        ),
+        option=CommandOption(("--gang",), 160, "Start all tasks together, or none.", kind=OptionKind.FLAG),
+    ),
+    JobField(
+        "together", _TOGETHER.kind, "cluster", "needs `gang: true`",
+        "Part of a cluster in which a gang runs. `rack`: nodes of one attribute `rack`. `node`: one node.",
+        "gang: true\ntogether: rack\ncount: 4", read=_TOGETHER.read, write=str, schema=_TOGETHER.schema,
+        option=CommandOption(("--together",), 161, "Part of a cluster for a gang.", choices=_TOGETHER.words),
+    ),
+    JobField(
+        "spread", "text", '""', "needs `gang: true`",
+        "Attribute of nodes, such as `zone`, over the values of which a gang is spread, as evenly as room "
+        "allows. Nodes without it are not used. Empty: no spread.",
+        "gang: true\nspread: zone\ncount: 4", read=read_text, schema=str,
+        option=CommandOption(("--spread",), 162, "Spread a gang over an attribute of nodes.", "ATTRIBUTE"),
+    ),
+    JobField(
+        "spread_max", "whole number", "0", f"0 to {TASKS_PER_JOB_MAX:,}; needs `spread`",
+        "Largest number of tasks on the nodes of one value of `spread`; 0: no bound.",
+        "gang: true\nspread: zone\nspread_max: 2\ncount: 4", read=read_integer,
+        schema=Annotated[int, Meta(ge=0, le=TASKS_PER_JOB_MAX)],
+        option=CommandOption(("--spread-max",), 163, "Most tasks of each value.", "N", OptionKind.WHOLE),
     ),
     JobField(
         "unreachable", _UNREACHABLE.kind, "move", "",
@@ -265,7 +224,7 @@ JOB_FIELDS: Final = (
 
 GROUP_FIELDS: Final = (
     JobField(
-        "name", "text", "main", f"{_NAME_LIMITS}; unique in the job",
+        "name", "text", "main", f"{NAME_LIMITS}; unique in the job",
         "Name of the group, which `needs` of other groups uses.", "name: compile",
         read=read_text, schema=Name,
     ),
@@ -299,7 +258,8 @@ GROUP_FIELDS: Final = (
         ),
     ),
     JobField(
-        "gpus", "whole number or a range", "0", f"at most {GPUS_MAX:,}", "GPUs of each task.", "gpus: 1..8",
+        "gpus", "whole number or a range", "0", f"at most {GPUS_MAX:,}",
+        "GPUs of each task, which no other task has meanwhile.", "gpus: 1..8",
         attribute="ask.gpu", read=range_reader(parse_whole), write=range_writer(""), schema=Amount,
         option=CommandOption(("--gpus",), 50, "GPUs of a task, or a range such as 1..8.", "N"),
     ),
@@ -332,6 +292,14 @@ GROUP_FIELDS: Final = (
         option=CommandOption(("--duration",), 140, "Estimated run time of a task.", "TIME"),
     ),
     JobField(
+        "input", "bytes", "0", "at most 1 PiB",
+        "Bytes that each task reads from the clusters in `clusters.prefer` before it starts. A league "
+        "that places by estimated finish counts the transfer.",
+        "input: 20GB\nclusters: {prefer: [bern]}",
+        attribute="input_bytes", read=parse_bytes, schema=Amount,
+        option=CommandOption(("--input",), 145, "Bytes that a task reads from where its data is.", "SIZE"),
+    ),
+    JobField(
         "speed_up", "list of [CPUs, GPUs, speed]", "",
         f"1 to {SPEED_UP_POINTS_MAX} points in rising order, inside the range; speed at most "
         f"{SPEED_MAX // 1_000:,}",
@@ -361,10 +329,8 @@ PROGRAM_FIELDS: Final = (
         "Environment variables. Those of a group are added to those of the job and win over them.",
         "env: {MODE: fast}",
         read=read_variables, write=dict, schema=dict[str, str | int], merge=merge_variables,
-        option=CommandOption(
-            ("--env",), 240, "A variable of its environment; without a value, that of this shell.",
-            "NAME[=VALUE]", OptionKind.VARIABLES,
-        ),
+        option=CommandOption(("--env",), 240, "A variable of its environment; without a value, that of this "
+                             "shell.", "NAME[=VALUE]", OptionKind.VARIABLES),
     ),
     JobField(
         "workdir", "text", "", "",

@@ -27,6 +27,7 @@ from hanse.model.job import (
     JobSpec,
     SpeedUp,
     TaskGroup,
+    Together,
 )
 from hanse.model.problem import Problem, ProblemList, describe_value, printable_name
 from hanse.model.resources import (
@@ -63,6 +64,8 @@ def check_job(spec: JobSpec) -> tuple[Problem, ...]:
     if spec.deadline is not None:
         _check_time(problems, "deadline", spec.deadline, 1, DEADLINE_MAX)
     _check_time(problems, "grace", spec.grace, 0, GRACE_MAX)
+    if spec.together is not Together.CLUSTER or spec.spread or spec.spread_max:
+        _check_topology(problems, spec)
     if spec.labels:
         _check_names(problems, "labels", spec.labels, LABELS_MAX)
     if spec.clusters_allowed or spec.clusters_forbidden or spec.data:
@@ -150,6 +153,22 @@ def _check_after(problems: ProblemList, spec: JobSpec) -> None:
     for index, job in enumerate(spec.after[:AFTER_MAX]):
         if not 0 < broker_number(job) <= BROKER_NUMBER_MAX:
             problems.add(f"after[{index}]", f"{describe_value(job)} is not the number of a job")
+
+
+def _check_topology(problems: ProblemList, spec: JobSpec) -> None:
+    """Check the fields that say where the tasks of a gang run."""
+    _check_between(problems, "spread_max", spec.spread_max, 0, TASKS_PER_JOB_MAX)
+    if spec.spread:
+        _check_name(problems, "spread", spec.spread)
+    elif spec.spread_max:
+        problems.add("spread_max", "this bounds the tasks for each value of 'spread', which is missing")
+    if not spec.gang:
+        name = "spread" if spec.together is Together.CLUSTER else "together"
+        problems.add(name, "this is for tasks that start together; write 'gang: true' beside it")
+    elif spec.spread and spec.together is Together.NODE:
+        problems.add(
+            "spread", "the tasks are together on one node, so nothing can be spread; keep one of both"
+        )
 
 
 def _check_groups(problems: ProblemList, spec: JobSpec) -> None:

@@ -8,6 +8,7 @@ class RotatingRanker:
     first."""
 
     name = "rotate"
+    follows_estimates = False
 
     def rank(self, clusters: list[ClusterFacts], start: int) -> list[int]:
         """Return clusters with the data first, then circular order from ``start``."""
@@ -20,6 +21,7 @@ class BestStandingRanker:
     first as in ``RotatingRanker``."""
 
     name = "best-standing"
+    follows_estimates = False
 
     def rank(self, clusters: list[ClusterFacts], start: int) -> list[int]:
         """Return order by data, standing, then circular order from ``start``."""
@@ -30,6 +32,21 @@ class BestStandingRanker:
             return (elsewhere, data, -clusters[i].standing, turn)
 
         return sorted(range(count), key=key)
+
+
+class EarliestFinishRanker:
+    """Ranking of the node classes of all clusters by estimated finish; ties by standing, then in circular
+    order from ``start``."""
+
+    name = "earliest-finish"
+    follows_estimates = True
+
+    def rank(self, clusters: list[ClusterFacts], start: int) -> list[int]:
+        """Return order by finish, standing, then circular order from ``start``."""
+        count = len(clusters)
+        return sorted(
+            range(count), key=lambda i: (clusters[i].finish, -clusters[i].standing, (i - start) % count)
+        )
 
 
 def _sort_key(facts: ClusterFacts, index: int, start: int, count: int) -> tuple[bool, int, int]:

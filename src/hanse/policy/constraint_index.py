@@ -26,14 +26,19 @@ from hanse.model.constraints import (
     Value,
     value_key,
 )
-from hanse.policy.node_columns import Column, MaskWords, empty_mask, full_mask, pack_flags
+from hanse.policy.node_columns import Column, MaskWords, empty_mask, full_mask, mask_flags, pack_flags
 
 COMPILED_MAX: Final = 1_024
 """Compiled constraints kept; the one compiled longest ago goes first. At 100,000 nodes each takes 12.5 kB."""
 
+LABELS_MAX: Final = 64
+"""Attributes of which the position of each node's value is kept; above this number all are dropped."""
+
 _FEW_ROWS: Final = 64
 _Key = tuple[int, Value]
 _Rows = NDArray[np.int32]
+Labels = tuple[tuple[str, ...], Column]
+"""Texts of an attribute's values, and the position of each node's value among them."""
 
 
 class AttributeIndex:
@@ -42,6 +47,7 @@ class AttributeIndex:
     def __init__(self, nodes: Sequence[Attributes]) -> None:
         self._nodes = len(nodes)
         self._compiled: dict[Constraint, MaskWords] = {}
+        self._labels: dict[str, Labels] = {}
         self._all = _freeze(full_mask(self._nodes))
         with_attribute: dict[str, list[int]] = {}
         equal: dict[str, dict[_Key, list[int]]] = {}
@@ -76,6 +82,25 @@ class AttributeIndex:
             del self._compiled[next(iter(self._compiled))]
         self._compiled[constraint] = mask
         return mask
+
+    def labels(self, attribute: str) -> Labels:
+        """Return the texts of an attribute's values in their order, and the position of each node's value
+        among them; -1: the node has none. Values with the same text count as one."""
+        found = self._labels.get(attribute)
+        if found is None:
+            if len(self._labels) >= LABELS_MAX:
+                self._labels.clear()
+            values = self._equal.get(attribute, {})
+            texts = tuple(sorted({str(value): None for _, value in values}))
+            positions = {text: at for at, text in enumerate(texts)}
+            labels = np.full(self._nodes, -1, dtype=np.int64)
+            for (_, value), nodes in values.items():
+                mask = empty_mask(self._nodes)
+                nodes.add_to(mask)
+                labels[mask_flags(mask, self._nodes)] = positions[str(value)]
+            labels.flags.writeable = False
+            found = self._labels[attribute] = texts, labels
+        return found
 
     def _evaluate(self, constraint: Constraint) -> MaskWords:
         """Return a new mask, which the caller may change."""

@@ -115,12 +115,20 @@ class ClusterFacts(msgspec.Struct, frozen=True, array_like=True):
     """Score by outcome: 1000 is a cluster that starts what it accepts, 0 one that never does."""
     data: int
     """Position in the job's list of clusters that hold its data; -1: not listed."""
+    finish: int = 0
+    """Estimated milliseconds from the start of a task to its end, with the transfer of its data; 0 for a
+    ranker that does not follow estimates."""
+    node_class: str = ""
+    """Node class that ``finish`` is about; a ranker that follows estimates gets an entry for each."""
 
 
 class ClusterRanker(Protocol):
     """Order of the clusters in which a broker looks for room."""
 
     name: str
+    follows_estimates: bool
+    """True if it ranks the node classes of each cluster by ``ClusterFacts.finish``, which is computed for
+    such rankers only."""
 
     def rank(self, clusters: list[ClusterFacts], start: int) -> list[int]:
         """Return positions in ``clusters``, the first to be tried first; ``start`` is a random position to

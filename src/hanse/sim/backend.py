@@ -38,6 +38,7 @@ class SimulatedAttempt:
         "live",
         "node",
         "payload",
+        "place",
         "shard",
         "size",
         "start_noticed_at",
@@ -53,6 +54,7 @@ class SimulatedAttempt:
         self.shard = launch.shard
         self.is_movable = launch.is_movable
         self.payload = launch.payload
+        self.place = launch.place
         self.live = True
         self.began_at = 0
         """True time at which the attempt began."""

@@ -29,6 +29,7 @@ from hanse.core.broker.job_table import (
 from hanse.model.effects import Effect, JobSettled
 from hanse.model.events import Event
 from hanse.model.history_effects import (
+    HISTORY_EFFECTS,
     AttemptsEnded,
     CopiesAdded,
     CopiesDropped,
@@ -49,6 +50,8 @@ from hanse.model.messages import ShardId
 from hanse.sim.world import Violation
 
 PROMISE: Final = "history tells what brokers hold"
+FOLDED_EFFECTS: Final = HISTORY_EFFECTS | {JobSettled}
+"""Types of the effects that the fold applies, or knows and leaves out."""
 _ACCEPTED: Final = bytes.maketrans(bytes((CLAIMED,)), bytes((PLACED,)))
 """The history does not say when a warden has accepted a claim."""
 _GIVEN_UP: Final = bytes.maketrans(bytes((BLOCKED, WAITING)), bytes((CANCELLED, CANCELLED)))
@@ -318,7 +321,7 @@ class CheckedBroker(Broker):
     def handle(self, event: Event) -> list[Effect]:
         """Handle one event, and apply its facts."""
         effects = super().handle(event)
-        if effects:
+        if not FOLDED_EFFECTS.isdisjoint(map(type, effects)):  # few events have any
             self._fold.apply(effects)
         return effects
 

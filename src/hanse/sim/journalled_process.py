@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from hanse.core.machine import Machine
 from hanse.model.advice import Advice
-from hanse.model.effects import Effect, TaskSettled, TasksSettled, orders_of
+from hanse.model.effects import Effect, TaskSettled, TasksSettled, has_orders, orders_of
 from hanse.model.events import (
     AdviceReceived,
     Booted,
@@ -251,7 +251,7 @@ class JournalledProcess(Process):
     def _delay_effects(self, effects: list[Effect]) -> None:
         """Delay effects until the next write; an event without effects to perform starts no write."""
         self.uncommitted.append(effects)
-        if not self._is_committing and orders_of(effects):
+        if not self._is_committing and has_orders(effects):
             self._is_committing = True
             least = self._durability.commit_min
             latency = least + int((self._commit_max - least) * self.rng.random())

@@ -13,6 +13,7 @@ from hanse.core.config import NodeConfig, Timings, WardenConfig
 from hanse.model.constraints import Value
 from hanse.model.ids import MILLISECOND, SECOND
 from hanse.model.resources import Resources
+from hanse.policy.hashing import hash_numbers
 from hanse.registry import CLUSTER_RANKERS, PLACERS, QUEUE_ORDERS, SIZERS
 from hanse.sim.disk import Durability
 from hanse.sim.league import PolicyNames
@@ -34,6 +35,8 @@ delays. ``adoption``: brokers stay down until standbys take over. ``flaky``: run
 ``leases``: tasks outlive their leases, and renewals come late. ``calm``: no faults at all.
 """
 SHORT_BEAT: Final = 200 * MILLISECOND
+LATER_POLICIES_SEED_MASK: Final = 0x1A7E
+"""Mask of the draw of policies that came after the seeds: independent of others from the same seed."""
 
 
 class NetworkConditions(msgspec.Struct, frozen=True):
@@ -128,9 +131,7 @@ def draw_options(seed: int, rng: Random) -> SeedOptions:
         network=network,
         rates=FaultCounts() if calm else _draw_fault_counts(rng, scenario),
         workload=_draw_mix(rng, scenario, safety),
-        policies=PolicyNames(
-            *(rng.choice(kind.shipped) for kind in (QUEUE_ORDERS, PLACERS, CLUSTER_RANKERS, SIZERS))
-        ),
+        policies=_draw_policies(rng, seed),
         safety=safety,
         decisions=rng.random() < 0.5,
     )
@@ -141,6 +142,17 @@ def draw_options(seed: int, rng: Random) -> SeedOptions:
     )
     poll_interval = rng.choice((0, 0, 0, 10, 100, 400)) * MILLISECOND
     return msgspec.structs.replace(options, rates=rates, poll_interval=poll_interval)
+
+
+def _draw_policies(rng: Random, seed: int) -> PolicyNames:
+    """Draw policies. Those that came later have a draw of their own, so that all else of a seed stays."""
+    kinds = (QUEUE_ORDERS.shipped, 4), (PLACERS.shipped, 4), (CLUSTER_RANKERS.shipped, 2), (SIZERS.shipped, 4)
+    names = [rng.choice(shipped[:first]) for shipped, first in kinds]
+    for at, (shipped, first) in enumerate(kinds):
+        turn = hash_numbers(seed, at, LATER_POLICIES_SEED_MASK) % len(shipped)
+        if turn >= first:
+            names[at] = shipped[turn]
+    return PolicyNames(*names)
 
 
 def _draw_timings(rng: Random, scenario: str) -> Timings:
@@ -213,7 +225,10 @@ def _draw_nodes(rng: Random, cluster: str, count: int) -> tuple[NodeConfig, ...]
             custom=(("fpga", 2),) if rng.random() < 0.25 else (),
         )
         runner = f"{cluster}r{position % runners + 1}"
-        nodes.append(NodeConfig(capacity, tuple(sorted(attributes.items())), runner))
+        if position % 4:  # some nodes are in no rack
+            attributes["rack"] = f"r{position // 3}"
+        host = f"host{position % runners + 1}.{cluster}"
+        nodes.append(NodeConfig(capacity, tuple(sorted(attributes.items())), runner, host))
     return tuple(nodes)
 
 

@@ -4,7 +4,7 @@ The payload of a job carries a plan's number and a group's position, because a b
 time and outcome are a pure function of the seed, the task and the attempt, so no fault can change them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from struct import pack, unpack
 from typing import Final
@@ -12,7 +12,18 @@ from typing import Final
 import msgspec
 
 from hanse.core.config import WardenConfig
-from hanse.model.constraints import AllOf, AnyOf, Compare, Constraint, Has, In, Is, Not, is_satisfied
+from hanse.model.constraints import (
+    AllOf,
+    AnyOf,
+    Compare,
+    Constraint,
+    Has,
+    In,
+    Is,
+    Not,
+    Value,
+    is_satisfied,
+)
 from hanse.model.effects import LaunchAttempt
 from hanse.model.ids import MILLISECOND, SECOND, index_of
 from hanse.model.job import (
@@ -23,6 +34,7 @@ from hanse.model.job import (
     Proximity,
     SpeedUp,
     TaskGroup,
+    Together,
     UnreachablePolicy,
 )
 from hanse.model.messages import Outcome
@@ -34,6 +46,8 @@ LABELS: Final = ("web", "db", "cache")
 GIB: Final = 1 << 30
 THOUSAND: Final = 1_000
 NO_RESTART_SEED_MASK: Final = 0x01CE
+TOPOLOGY_SEED_MASK: Final = 0x7090
+"""Mask of the draw of ``WorkloadMix.with_topology``."""
 """Mask that makes the draw of ``WorkloadMix.without_restart`` independent of others from the same seed."""
 
 
@@ -92,6 +106,9 @@ class WorkloadMix(msgspec.Struct, frozen=True):
     """Jobs that allow or forbid clusters."""
     without_restart: int = 20
     """Jobs whose tasks do not start again after a loss. The draw is separate and changes no other one."""
+    with_topology: int = 50
+    """Gangs that stay together in a rack or on a node, or spread over zones, if they fit so. The draw is
+    separate, too."""
 
 
 class SeedWorkload:
@@ -145,6 +162,10 @@ def draw_workload(
         if hash_numbers(seed, plan.number, NO_RESTART_SEED_MASK) % 100 < mix.without_restart:
             spec = msgspec.structs.replace(plan.spec, on_loss=OnLoss.FAIL)
             plan = msgspec.structs.replace(plan, spec=spec)
+        if plan.spec.gang and not plan.is_infeasible:
+            spec = draw_topology(hash_numbers(seed, plan.number, TOPOLOGY_SEED_MASK), mix, plan.spec)
+            if is_feasible(spec, clusters):
+                plan = msgspec.structs.replace(plan, spec=spec)
         plans.append(plan)
         tasks += plan.spec.task_count
     return SeedWorkload(seed, plans)
@@ -294,12 +315,22 @@ def draw_constraint(rng: Random, depth: int = 2) -> Constraint:
     return AnyOf(terms) if kind == 6 else Not(terms[0])
 
 
+def draw_topology(draw: int, mix: WorkloadMix, spec: JobSpec) -> JobSpec:
+    """Return a gang with a part of a cluster to stay in, or a spread, drawn from a number."""
+    if draw % 100 >= mix.with_topology:
+        return spec
+    together = (Together.RACK, Together.RACK, Together.NODE, Together.CLUSTER)[(draw >> 8) % 4]
+    spread = "zone" if together is not Together.NODE and (draw >> 16) % 2 else ""
+    most = (0, 1, 2, 3)[(draw >> 24) % 4] if spread else 0
+    return msgspec.structs.replace(spec, together=together, spread=spread, spread_max=most)
+
+
 def is_feasible(spec: JobSpec, clusters: Sequence[WardenConfig]) -> bool:
     """True if every group of the job could run in an empty league; a gang: all of it in one cluster."""
     latency = spec.klass is JobClass.LATENCY
     return all(
         any(
-            _count_places(group, cluster, latency) >= (group.count if spec.gang else 1)
+            _count_places(spec, group, cluster, latency) >= (group.count if spec.gang else 1)
             for cluster in clusters
             if cluster.name not in spec.clusters_forbidden
             and (not spec.clusters_allowed or cluster.name in spec.clusters_allowed)
@@ -309,14 +340,30 @@ def is_feasible(spec: JobSpec, clusters: Sequence[WardenConfig]) -> bool:
     )
 
 
-def _count_places(group: TaskGroup, cluster: WardenConfig, latency: bool) -> int:
-    """Return how many tasks of a group an empty cluster can hold at once."""
+def _count_places(spec: JobSpec, group: TaskGroup, cluster: WardenConfig, latency: bool) -> int:
+    """Return how many tasks of a group an empty cluster can hold at once, together as its job says."""
     nodes = cluster.nodes if latency else cluster.nodes[: len(cluster.nodes) - cluster.reserve]
-    total = 0
-    for node in nodes:
-        if group.where is None or is_satisfied(group.where, dict(node.attributes)):
-            total += min(group.count, count_fits(group.ask, node.capacity))
-    return total
+    parts: dict[Value, dict[Value, int]] = {}
+    for number, node in enumerate(nodes):
+        attributes = dict(node.attributes)
+        if group.where is not None and not is_satisfied(group.where, attributes):
+            continue
+        part = part_of_node(spec, number, attributes)
+        value = attributes.get(spec.spread) if spec.spread else ""
+        if part is not None and value is not None:
+            values = parts.setdefault(part, {})
+            fits = min(group.count, count_fits(group.ask, node.capacity))
+            values[value] = values.get(value, 0) + fits
+    most = spec.spread_max or group.count
+    return max([sum([min(most, fits) if spec.spread else fits for fits in values.values()])
+                for values in parts.values()], default=0)  # fmt: skip
+
+
+def part_of_node(spec: JobSpec, node: int, attributes: Mapping[str, Value]) -> Value | None:
+    """Return the part of its cluster that a node belongs to, as the job counts; None: to none."""
+    if spec.together is Together.CLUSTER:
+        return ""
+    return node if spec.together is Together.NODE else attributes.get("rack")
 
 
 def count_fits(ask: Resources, capacity: Resources) -> int:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from hanse.cli.embedded.home_league import load_or_create_league
 from hanse.cli.embedded.prefork import READY_FD, PreforkError, PreforkServer, set_title
+from hanse.security.home import Home
 from tests.live.harness import LiveLeague, open_directory, stop_launchers
 
 WAIT_SECONDS_MAX = 60.0
@@ -19,6 +21,24 @@ brokers: [{name: b1}, {name: b2}]
 clusters: [{name: north, backend: "null", nodes: [{cpus: 4}]}]
 """
 PAIR = ("b1", "b2")
+LATE_MODULES = """
+import os, signal, sys, threading
+from hanse.cli.embedded.prefork import preload
+preload()
+early = set(sys.modules)
+reader, writer = os.pipe()
+
+def end_when_ready():
+    said = os.read(reader, 16)
+    print(said, *sorted(name for name in sys.modules.keys() - early if not name.startswith("encodings.")))
+    os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=end_when_ready, daemon=True).start()
+from hanse.cli.main import run
+command, name, home = sys.argv[1:]
+sys.exit(run([command, name, "--home", home, "--ready-fd", str(writer), "--founding"]))
+"""
+"""Program that does what the prefork process and a member do, and prints what only the member imported."""
 
 
 @pytest.fixture
@@ -110,3 +130,28 @@ def test_a_process_without_room_keeps_its_command_line() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
     assert not set_title(["y"])
+
+
+@pytest.mark.parametrize(("command", "name"), [("broker", "broker-1"), ("warden", "north")])
+def test_members_import_nothing_after_the_fork(command: str, name: str) -> None:
+    with open_directory() as directory:
+        home = Home(directory / "home")
+        load_or_create_league(home, None, 1, 1, 2)
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", LATE_MODULES, command, name, str(home.path)],
+                capture_output=True, text=True, check=False, timeout=WAIT_SECONDS_MAX,
+            )  # fmt: skip
+        finally:
+            stop_launchers(directory)
+    assert done.stdout.split() == [r"b'ready\n'"], done.stdout + done.stderr
+
+
+def test_the_prefork_process_is_started_before_anything_heavy_is_imported() -> None:
+    code = (
+        "import sys, hanse.cli.commands.up\n"
+        "heavy = ('numpy', 'importlib.metadata', 'yaml', 'hanse.registry', 'hanse.league.file')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -3,7 +3,7 @@
 import pytest
 
 from hanse.core.broker.cluster_view import WARY_TIME
-from hanse.core.broker.placement import ASKED_FOR, NO_ROOM_SEEN, NONE_OPEN, WARDENS_JUDGE
+from hanse.core.broker.placement_reasons import ASKED_FOR, NO_ROOM_SEEN, NONE_OPEN, WARDENS_JUDGE
 from hanse.core.config import NodeConfig
 from hanse.model.constraints import Is
 from hanse.model.decision_record import DecisionKind

@@ -14,6 +14,8 @@ from hanse.live.rpc.validation_context import (
     warden_validation_context,
 )
 from hanse.model import messages as m
+from hanse.model.hardware.devices import Device
+from hanse.model.hardware.facts import CpuCache, CpuFacts, DiskFacts, HardwareFacts, NetworkFacts
 from hanse.model.ids import ClusterId, JobId, TaskId
 from hanse.model.job import JobSpec, TaskGroup, UnreachablePolicy
 from hanse.model.messages import Envelope, Outcome, RefusalReason, SequencedMessage
@@ -29,12 +31,21 @@ ASK = Resources(cpu=1_000)
 SHAPE = m.Shape(ASK)
 BRIEF = m.TaskTemplate(SHAPE, "b1#1")
 LOT = m.TaskBatch(JOB, 0, BRIEF, (0, 1), (1, 1), (3, -1), ASK)
-LINE = m.DemandLine(0, SHAPE, (1, -2), 3)
+LINE = m.DemandLine(0, SHAPE, (1, -2), 3, preference=m.NodePreference((1_500, 9_000), 1_950))
+HARDWARE = HardwareFacts(
+    CpuFacts("Xeon", "intel-cascadelake-20c", 1, 20, 40, 1, (CpuCache("L2", 1 << 20),)),
+    1 << 37,
+    (DiskFacts("sda", 1 << 40, True, "ST2000"),),
+    (NetworkFacts("eno1", 25_000),),
+    (Device("gpu", 0, ("/dev/nvidia0",), "A100", 40 << 30, "GPU-1", "nvidia"),),
+    -1,
+)
 END = m.AttemptEnd(TASK, 1, Outcome.SUCCEEDED, 0, m.ResourceUsage(1, 2, 3), "fine")
 DELTA = m.Delta(C1, 1, 5, 6, (0, 3), ((1, 2, 0), (0, 0, 0)))
 SPEC = JobSpec((TaskGroup(count=2),))
 REPLICA = m.Replica(JOB, SPEC, 5, ((1, 5, 1),))
 START = m.StartTask(TASK, 1, 2, ASK, "b1#1", UnreachablePolicy.MOVE, b"x")
+LAYOUT = m.GroupLayout(JOB, 0, 4, "main", (0, 2, 3), ((2, "10.0.0.5", 2), (3, "fd00::6", 1)), 20_000)
 SNAPSHOT = m.ClusterSnapshot(
     cluster=C1,
     epoch=1,
@@ -61,6 +72,7 @@ TO_WARDEN = (
 FROM_RUNNER = (
     m.RunnerReport(((TASK, 1),), (END,)),
     m.OpenSession(1, NOW, (0, 3), ((TASK, 1),), (END,)),
+    m.OpenSession(1, NOW, (0, 3), (), (), (), HARDWARE),
     m.RunnerHeartbeat(1, NOW),
 )
 FROM_WARDEN = (
@@ -85,6 +97,7 @@ FROM_BROKER = (
 )
 TO_RUNNER = (
     m.RunnerOrders(NOW, (START,), (m.StopTask(TASK, 1, 0),), ((TASK, 1),)),
+    m.RunnerOrders(NOW, (START,), layouts=(LAYOUT,)),
     m.RunnerLease(1, NOW, ("b1#1",)),
     m.Rejoin(1),
 )

@@ -11,6 +11,8 @@ from hanse.live.rpc.message_validators import VALIDATORS
 from hanse.live.rpc.validation_context import STALE
 from hanse.model import messages as m
 from hanse.model.constraints import Is, Not
+from hanse.model.hardware.devices import Device
+from hanse.model.hardware.facts import CpuFacts, DiskFacts, HardwareFacts
 from hanse.model.ids import ClusterId, JobId, TaskId
 from hanse.model.job import Affinity, JobSpec, TaskGroup
 from hanse.model.messages import RefusalReason, SequencedMessage, SoftMessage
@@ -26,11 +28,13 @@ from tests.live.rpc.message_samples import (
     DELTA,
     END,
     JOB,
+    LAYOUT,
     LINE,
     LOT,
     NOW,
     REPLICA,
     SENDERS,
+    SHAPE,
     START,
     TASK,
     TO_WARDEN,
@@ -140,6 +144,11 @@ NONSENSE: dict[str, Any] = {
     "line: long key": line(key=(1,) * 17),
     "line: huge key": line(key=(BIG,)),
     "line: shape": line(shape=m.Shape(Resources())),
+    "line: a preference without costs": line(preference=m.NodePreference((), 0)),
+    "line: a negative cost": line(preference=m.NodePreference((1, -1), 0)),
+    "line: a cost that is no number of 62 bits": line(preference=m.NodePreference((1 << 62,), 1 << 63)),
+    "line: costs of too many node classes": line(preference=m.NodePreference((1,) * 65, 0)),
+    "line: a negative kind": line(shape=spoilt(SHAPE, kind=-1)),
     "demand: lines": m.Demand(tuple(spoilt(LINE, line=number) for number in range(65))),
     "cancel: lengths": m.CancelAttempts((TASK,), ()),
     "cancel: task": m.CancelAttempts((TaskId(5),), (1,)),
@@ -162,6 +171,12 @@ NONSENSE: dict[str, Any] = {
     "hello: node": m.OpenSession(1, NOW, (4,), (), ()),
     "hello: running": m.OpenSession(1, NOW, (), ((TASK, -1),), ()),
     "hello: ended": m.OpenSession(1, NOW, (), (), (spoilt(END, exit_code=BIG),)),
+    "hello: cpu": m.OpenSession(1, NOW, (), (), (), (), HardwareFacts(CpuFacts("x" * 256))),
+    "hello: memory": m.OpenSession(1, NOW, (), (), (), (), HardwareFacts(memory=-1)),
+    "hello: disks": m.OpenSession(1, NOW, (), (), (), (), HardwareFacts(disks=(DiskFacts("sda"),) * 65)),
+    "hello: gpus": m.OpenSession(1, NOW, (), (), (), (), HardwareFacts(gpus=(Device(),) * 257)),
+    "hello: files": m.OpenSession(1, NOW, (), (), (), (), HardwareFacts(gpus=(Device(paths=("x",) * 9),))),
+    "hello: counters": m.OpenSession(1, NOW, (), (), (), (), HardwareFacts(perf_event_paranoid=99)),
     "runner beat: session": m.RunnerHeartbeat(-1, NOW),
     "runner beat: sent": m.RunnerHeartbeat(1, -1),
     "answer: number": m.ClaimReply(-1, (), ()),
@@ -262,6 +277,17 @@ NONSENSE: dict[str, Any] = {
     "gossip: many": m.Gossip((m.MemberStatus("b2", 1, 1),) * 1_024),
     "orders: echo of the future": m.RunnerOrders(NOW + 1),
     "orders: start twice": m.RunnerOrders(NOW, (START, START)),
+    "orders: layouts": m.RunnerOrders(NOW, (START,), layouts=(LAYOUT, spoilt(LAYOUT, first=9))),
+    "orders: layout without start": m.RunnerOrders(NOW, layouts=(LAYOUT,)),
+    **{
+        f"orders: layout with {fields}": m.RunnerOrders(NOW, (START,), layouts=(spoilt(LAYOUT, **fields),))
+        for fields in (
+            {"job": 0}, {"first": -1}, {"count": 0}, {"group": ""}, {"port": -1}, {"port": 65_536},
+            {"ranks": (0, 2, 2)}, {"ranks": (0, 2, 4)}, {"ranks": (0, 2)}, {"ranks": ()}, {"runs": ()},
+            {"runs": ((2, "a", 2), (-1, "b", 1))}, {"runs": ((2, "a", 3), (3, "b", 0))},
+            {"runs": ((2, "a b", 3),)}, {"runs": ((2, "a,b", 3),)}, {"runs": ((2, "", 3),)},
+        )
+    },
     "orders: node of another": start(node=1),
     "orders: task": start(task=TaskId(0)),
     "orders: attempt": start(attempt=0),

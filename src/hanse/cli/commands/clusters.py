@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from hanse.api.drain_facts import DrainFacts
+    from hanse.api.hardware import HardwareAnswer
     from hanse.api.records import ClusterAnswer, ClusterDetail, LeagueAnswer, NodeAnswer
     from hanse.client.client import LeagueClient
 
@@ -261,26 +262,35 @@ def _clusters_table(
 
 @click.command("nodes")
 @click.argument("names", nargs=-1, metavar="[CLUSTER...]")
+@click.option("--hardware", "shows_hardware", is_flag=True, help="Also list the machines and their hardware.")
 @league_options
-def nodes(names: tuple[str, ...], as_json: bool) -> None:
+def nodes(names: tuple[str, ...], shows_hardware: bool, as_json: bool) -> None:
     """List the nodes of all clusters, or of some, as the clusters report them.
 
-    Nodes of a cluster that does not answer are shown as a broker last knew them.
+    Nodes of a cluster that does not answer are shown as a broker last knew them. Devices that tasks get are
+    listed with the tasks that have them. With --hardware, and in --json, there are also the machines of the
+    runners, with what they have detected.
     """
     with league_client() as client:
-        rows, drains = _fetch_nodes(client, names)
+        rows, drains, machines = _fetch_nodes(client, names)
     if as_json:
-        print_json({"nodes": rows})
+        print_json({"nodes": rows, "hardware": machines})
         return
-    from hanse.cli.tables import console  # noqa: PLC0415  only to draw
+    from hanse.cli.hardware_text import device_lines, hardware_lines  # noqa: PLC0415  only to draw
+    from hanse.cli.tables import console  # noqa: PLC0415  as above
 
     console().print(_nodes_table(rows))
+    for line in (*device_lines(rows), *(hardware_lines(machines) if shows_hardware else ())):
+        click.echo(line)
     for sentence in (*_drain_sentences(drains), *_withheld_sentences(rows)):
         click.echo(sentence)
 
 
-def _fetch_nodes(client: "LeagueClient", names: tuple[str, ...]) -> "tuple[list[NodeAnswer], Drains]":
-    """Fetch all nodes and drains from each cluster, or from a broker where the cluster does not answer."""
+def _fetch_nodes(
+    client: "LeagueClient", names: tuple[str, ...]
+) -> "tuple[list[NodeAnswer], Drains, dict[str, HardwareAnswer]]":
+    """Fetch all nodes, drains and machines from each cluster, or the nodes from a broker where the cluster
+    does not answer."""
     import msgspec  # noqa: PLC0415  help need not wait for it
 
     from hanse.client.transport import NoAnswerError  # noqa: PLC0415  as above
@@ -296,15 +306,17 @@ def _fetch_nodes(client: "LeagueClient", names: tuple[str, ...]) -> "tuple[list[
             f"there are: {', '.join(endpoints) or 'none'}",
         )
     rows: list[NodeAnswer] = []
+    machines: dict[str, HardwareAnswer] = {}
     for name in names or endpoints:
         try:
             detail = client.cluster(name, endpoints[name])
             rows += [msgspec.structs.replace(node, cluster=name) for node in detail.nodes]
             drains[name] = detail.drains
+            machines |= detail.hardware
         except NoAnswerError as error:
             warn(f"{name} does not answer ({error}); its nodes are shown as a broker last knew them")
             rows += client.nodes(name).nodes
-    return rows, drains
+    return rows, drains, machines
 
 
 def _nodes_table(rows: "list[NodeAnswer]") -> "RenderableType":

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from hanse.cli.commands.sweep import sweep_command
 from hanse.cli.replay_options import (
+    POLICY,
     replay_errors,
     replay_options,
     replay_settings,
@@ -22,6 +23,7 @@ from hanse.cli.replay_options import (
 )
 from hanse.cli.replay_progress import InterruptFlag, progress_bar, progress_watcher
 from hanse.cli.trace_reading import open_journals
+from hanse.cli.world_replay import replay_in_world
 from hanse.client.exit_codes import ExitCode
 from hanse.sim.replay import report as reports
 from hanse.sim.replay.execution import REPEATS_MAX, ReplayRun, run_policies, summarise, write_json
@@ -37,6 +39,10 @@ from hanse.sim.replay.whole_job_policies import (
 )
 from hanse.sim.replay.whole_job_policies import scale_to_load as batch_at_load
 from hanse.sim.traces import JobChunk, ReadOptions, ReadReport, load_from_reader, open_trace
+from hanse.sim.traces.chunk import sort_by_arrival
+from hanse.sim.worlds.drawing.stretches import STRETCHES
+from hanse.sim.worlds.policy_registry import world_policies
+from hanse.sim.worlds.world_runs import WARM_UP_MAX
 
 BAD_ROWS_SHOWN: Final = 5
 WITHOUT_FAULTS: Final = " unbroken"
@@ -49,10 +55,38 @@ FAULT_COSTS: Final = {
 
 
 @click.command()
+@click.argument("traces", metavar="TRACE...", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option("--nodes", type=click.IntRange(1), help="Nodes, one task each; needed without --world.")
+@click.option(
+    "--policy",
+    "names",
+    help=f"Policies, commas between.  [default: {POLICY}; in a world: all but variants]",
+)
+@click.option(
+    "--world",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Run in the world of this file ('hanse world generate'); its jobs come from one or more traces.",
+)
+@click.option(
+    "--stretch",
+    type=click.Choice(STRETCHES),
+    default="test",
+    show_default=True,
+    help="In a world: first 60 % of each trace, or the last 40 %.",
+)
+@click.option(
+    "--warm-up",
+    type=click.IntRange(0, WARM_UP_MAX),
+    default=2,
+    show_default=True,
+    help="In a world: stretches of the first 60 % on which policies that learn run first; 0: a cold start.",
+)
 @replay_options
 @click.option("--brokers", type=click.IntRange(1), default=4, show_default=True, help="Brokers.")
 @click.option(
-    "--load", type=click.FloatRange(0, min_open=True), help="Rescale arrivals to this offered load."
+    "--load",
+    type=click.FloatRange(0, min_open=True),
+    help="Rescale arrivals to this offered load.  [default: the trace's own; in a world 0.7]",
 )
 @click.option("--faults", type=click.Path(dir_okay=False, path_type=Path), help="Faults to inject.")
 @click.option(
@@ -71,9 +105,27 @@ FAULT_COSTS: Final = {
 )
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write an HTML page here.")
 @click.option("--progress/--no-progress", default=None, help="Show progress (by default on a terminal only).")
-def replay(trace: Path, names: str, **options: Any) -> None:
-    """Replay a trace under one or more policies on the same network and compare the results."""
+def replay(traces: tuple[Path, ...], names: str | None, **options: Any) -> None:
+    """Replay a trace under one or more policies on the same network and compare the results.
+
+    With --world: several traces in a world of unequal clusters; figures are compared with those of the first
+    policy.
+    """
     console = Console(stderr=True)
+    if options["world"] is not None:
+        with replay_errors():
+            loaded = [(str(path), sort_by_arrival(_load_chunk(path, options, console))) for path in traces]
+            replay_in_world(loaded, names, options, console)
+        return
+    if options["nodes"] is None:
+        raise click.UsageError("--nodes says how many nodes there are; or name a world with --world")
+    if len(traces) > 1:
+        raise click.UsageError("several traces need a world: --world FILE")
+    _replay_trace(traces[0], names or POLICY, options, console)
+
+
+def _replay_trace(trace: Path, names: str, options: dict[str, Any], console: Console) -> None:
+    """Replay one trace on equal nodes."""
     settings = replay_settings(options, options["brokers"], options["seed"])
     require_folders(options["json_file"], options["report"])
     stop = InterruptFlag()
@@ -203,6 +255,8 @@ def policies_command() -> None:
     for family in FAMILIES.values():
         for batch in family.values():
             click.echo(f"{batch.name:<15} {batch.about}")
+    for in_world in world_policies().values():
+        click.echo(f"{in_world.name:<15} in a world: {in_world.about}")
 
 
 @click.group()

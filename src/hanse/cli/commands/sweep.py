@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hanse.cli.replay_options import (
+    POLICY,
     replay_errors,
     replay_options,
     replay_settings,
@@ -37,6 +38,9 @@ def _parse_numbers(text: str, kind: type[int] | type[float], least: float) -> tu
 
 
 @click.command("sweep")
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.option("--nodes", type=click.IntRange(1), required=True, help="Nodes, one task each.")
+@click.option("--policy", "names", default=POLICY, show_default=True, help="Policies, commas between.")
 @replay_options
 @click.option("--loads", default="", help="Offered loads, commas between; none = as in the trace.")
 @click.option("--brokers", default="4", show_default=True, help="Numbers of brokers, commas between.")

@@ -25,10 +25,12 @@ import msgspec
 from hanse.client.exit_codes import ExitCode
 
 PRELOADED_MODULES: Final = (
-    "hanse.cli.commands.daemons", "hanse.live.broker_daemon", "hanse.live.warden_daemon",
-    "uvloop", "uvicorn.lifespan.off", "encodings.idna", "_strptime",
+    "hanse.cli.main", "hanse.cli.commands.daemons", "hanse.live.broker_daemon", "hanse.live.warden_daemon",
+    "hanse.live.backends.process.kind", "hanse.live.backends.process.factory", "hanse.policy.queue_orders",
+    "hanse.policy.placers", "hanse.policy.cluster_rankers", "hanse.policy.sizers",
+    "uvloop", "uvicorn.lifespan.off", "encodings.ascii", "encodings.idna", "_strptime",
 )  # fmt: skip
-"""Modules that members import, loaded before the fork."""
+"""Modules that members of a league of ``hanse up`` import, loaded before the fork."""
 REQUEST_BYTES_MAX: Final = 1 << 14
 """Bytes of the longest request; homes have short paths."""
 TITLE_BYTES_MAX: Final = 1 << 12
@@ -103,8 +105,7 @@ class PreforkServer:
 
 def serve(connection: socket.socket) -> NoReturn:
     """Import the modules, then fork a member for each request. Never returns, even in a member."""
-    for name in PRELOADED_MODULES:
-        import_module(name)
+    preload()
     gc.collect()
     gc.freeze()  # members skip these objects in garbage collection, and share their memory
     while True:
@@ -119,6 +120,15 @@ def serve(connection: socket.socket) -> NoReturn:
         os.close(files[0])
         with suppress(OSError):  # 'hanse up' may be gone; the next receive tells
             connection.send(msgspec.json.encode(pid))
+
+
+def preload() -> None:
+    """Import what members import, and read the entry points in which they look names up."""
+    for name in PRELOADED_MODULES:
+        import_module(name)
+    from hanse.registry.entry_points import all_entries  # noqa: PLC0415  keeps 'hanse up' light
+
+    all_entries()
 
 
 def _run_member(request: ForkRequest, ready: int) -> NoReturn:

@@ -4,6 +4,9 @@ Every check runs before any state changes: the rules of the form, whether some c
 and the limits of the broker.
 """
 
+from collections.abc import Sequence
+
+from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.failover.replication import ShardReplication
 from hanse.core.broker.job_lifecycle import JobLifecycle
@@ -11,8 +14,38 @@ from hanse.core.broker.job_table import new_record, shape_of
 from hanse.model.effects import JobAccepted, RequestRejected
 from hanse.model.events import CancelRequested, JobSubmitted
 from hanse.model.ids import broker_number, job_id, job_text
-from hanse.model.job import JobSpec
+from hanse.model.job import JobSpec, Together
 from hanse.model.job_parser import check_job
+from hanse.model.messages import Shape
+from hanse.model.resources import Resources
+from hanse.policy.gang_topology import has_topology
+
+
+def describe_misfit(shape: Shape, views: Sequence[ClusterView]) -> str:
+    """Return that no cluster can hold a gang with a topology, even when empty, and how much the best one
+    can. Ties go to the first cluster."""
+    largest = [(view, *view.find_largest_part(shape)) for view in views]
+    view, most, part = max(largest, key=lambda found: found[1])
+    of_each = f"of {_ask_text(shape.ask)}"
+    if not most and shape.together is Together.RACK:
+        return "together: no suitable node of an allowed cluster has the attribute 'rack' in the league file"
+    if not most:
+        return f"spread: no suitable node of an allowed cluster has the attribute '{shape.spread}'"
+    spread = f" with at most {shape.spread_max} for each '{shape.spread}'" if shape.spread_max else ""
+    kind = {Together.NODE: "node", Together.RACK: "rack"}.get(shape.together, "cluster")
+    best = f"{kind} {part} of cluster {view.name}" if part else f"cluster {view.name}"
+    return (
+        f"count: no {kind} has room for {shape.gang} tasks {of_each}{spread}: the best, {best}, has room for "
+        f"{most}. Ask for fewer or smaller tasks, or let the gang spread further"
+    )
+
+
+def _ask_text(ask: Resources) -> str:
+    """Return an ask for people: ``4 CPUs, 2 GPUs``; memory in whole mebibytes, rounded up."""
+    parts = [f"{ask.cpu / 1_000:g} CPU{'' if ask.cpu == 1_000 else 's'}"] if ask.cpu else []
+    parts += [f"{-(-ask.memory >> 20)} MiB"] if ask.memory else []
+    parts += [f"{ask.gpu} GPU{'' if ask.gpu == 1 else 's'}"] if ask.gpu else []
+    return ", ".join([*parts, *[f"{amount} {name}" for name, amount in ask.custom]])
 
 
 class Admission:
@@ -92,8 +125,10 @@ class Admission:
                 best = max(best, view.count_slots(shape) if spec.gang else view.can_ever_hold(shape))
                 if best >= needed:
                     break
-            if best == 0:
+            if best == 0 and not (has_topology(shape) and any(view.can_ever_hold(shape) for view in views)):
                 return f"groups[{group}]: no node of any allowed cluster can hold a task of {part.name}"
+            if best < needed and has_topology(shape):
+                return f"groups[{group}].{describe_misfit(shape, views)}"
             if best < needed:
                 return f"groups[{group}].count: no cluster holds a gang of more than {best} such tasks"
         return ""

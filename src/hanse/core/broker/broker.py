@@ -37,15 +37,8 @@ from hanse.model.events import (
     MessageReceived,
     Tick,
 )
-from hanse.model.ids import JobId, job_text
-from hanse.model.messages import (
-    Gossip,
-    JobEnded,
-    OwnershipReply,
-    OwnershipTransferred,
-    RequestSnapshot,
-    ShardId,
-)
+from hanse.model.ids import JobId, ShardId, job_text
+from hanse.model.messages import Gossip, JobEnded, OwnershipReply, OwnershipTransferred, RequestSnapshot
 from hanse.model.resources import Vector
 from hanse.policy.interface import ClusterRanker, Placer, QueueOrder, Sizer
 
@@ -207,6 +200,8 @@ class Broker:
             grants.use_spare_offers()
         if now >= self._owned_shards.state.progress_at:
             self._replication.tick()
+        if now >= self._placement.finish.due:
+            self._placement.end_limits()
         if now >= context.end_acks.state.due:
             context.end_acks.tick(context.effects, now)
         if now >= context.links.due:
@@ -247,6 +242,8 @@ class Broker:
             due = self._owned_shards.state.progress_at
         if expected and expected[0].due < due:
             due = expected[0].due
+        if self._placement.finish.due < due:
+            due = self._placement.finish.due
         if context.end_acks.state.due < due:
             due = context.end_acks.state.due
         if self._lifecycle.large_cancellations.due < due:
@@ -372,6 +369,7 @@ class Broker:
             takeover_count=self._standby.takeover_count,
             end_acks=context.end_acks.state,
             sizing=placement.sizing.dump(),
+            estimates=placement.estimates.dump(),
             links=context.links.links,
             slice_at=lifecycle.large_cancellations.due,
         )
@@ -389,7 +387,7 @@ class Broker:
         context.queue.restore(saved.lines, saved.free_lines, context.jobs)
         for view, view_state in zip(context.views, saved.views, strict=False):  # clusters may have joined
             view.restore(view_state)
-        placement.restore()
+        placement.restore(saved.estimates)
         self._grants.offers, self._grants.spare_offers = saved.offers, saved.spare_offers
         self._withdrawal.expected_starts = saved.expected_starts
         placement.sizing.restore(saved.sizing, context.jobs)

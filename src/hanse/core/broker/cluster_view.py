@@ -23,6 +23,8 @@ from hanse.model.ids import MINUTE, ClusterId
 from hanse.model.messages import ClusterSnapshot, Delta, Shape, ShardId, TaskBatch
 from hanse.model.resources import Dimensions, Vector
 from hanse.policy.constraint_index import AttributeIndex
+from hanse.policy.gang_topology import find_largest, has_topology
+from hanse.policy.node_classes import NodeClasses, node_classes_of
 from hanse.policy.node_columns import (
     Column,
     MaskWords,
@@ -45,6 +47,7 @@ WARY_TIME: Final = 60 * MINUTE
 
 _EMPTY_COLUMNS: Final = NodeColumns([], checked=False)
 _EMPTY_INDEX: Final = AttributeIndex([])
+_NO_CLASSES: Final = NodeClasses([])
 _NO_NODES: Final = empty_mask(0)
 """Values of a cluster of which nothing is known; they never change."""
 
@@ -114,6 +117,7 @@ class ClusterView:
         self.usable = _EMPTY_COLUMNS
         self.gains = CapacityGains()
         self.attribute_index = _EMPTY_INDEX
+        self.node_classes = _NO_CLASSES
         self.pending: dict[int, list[int]] = {}
         self.unsent_batches: list[TaskBatch] = []
         """Batches of this step: already pending, not yet in a claim."""
@@ -160,6 +164,7 @@ class ClusterView:
         self.dimensions = snapshot.dimensions
         self.usable = NodeColumns(snapshot.capacity, checked=False)
         self.attribute_index = attribute_index_of(snapshot.attributes)
+        self.node_classes = node_classes_of(snapshot.attributes)
         nodes = len(snapshot.capacity)
         self._unreserved = full_mask(nodes) & ~mask_of(snapshot.reserve, nodes)
         share = snapshot.partitions.index(self.broker) if self.broker in snapshot.partitions else 0
@@ -325,6 +330,13 @@ class ClusterView:
             known = self._slots[shape] = self._count(shape, self.usable.capacity)
         return known
 
+    def find_largest_part(self, shape: Shape) -> tuple[int, str]:
+        """Return the largest gang of a shape that the empty cluster could hold, and its rack or node."""
+        compiled = self.compile_shape(shape)
+        if compiled.ask is None:
+            return 0, ""
+        return find_largest(shape, self.usable.capacity, compiled.ask, compiled.mask, self.attribute_index)
+
     def count_free_slots(self, shape: Shape) -> int:
         """Count the tasks of a shape that would fit now, as far as the broker knows."""
         return 0 if self.is_futile(shape) else self._count(shape, self.usable.free)
@@ -336,6 +348,8 @@ class ClusterView:
         ask = compiled.ask
         if ask is None:
             return 0
+        if has_topology(shape):
+            return find_largest(shape, columns, ask, compiled.mask, self.attribute_index)[0]
         if self.usable.nodes <= SMALL_NODES:  # NumPy's calls would cost more than the work
             asked = [(row, amount) for row, amount in enumerate(ask) if amount]
             each: list[int] = [

@@ -11,6 +11,7 @@ import msgspec
 
 from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.context import BrokerContext
+from hanse.core.broker.finish_placement import FinishPlacement
 from hanse.core.broker.queue import Heads
 from hanse.core.messaging.message_splitting import MESSAGE_BYTES_MAX
 from hanse.core.warden.demand_table import LINES_MAX
@@ -37,8 +38,9 @@ class PublishedDemand(msgspec.Struct, gc=False, rename={"is_stale": "stale"}):
 class DemandPublisher:
     """Demand of one broker, as sent to each warden."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, finish: FinishPlacement) -> None:
         self.context = context
+        self._finish = finish
         self.published: list[PublishedDemand] = [PublishedDemand() for _ in context.views]
         self.best: dict[int, tuple[QueueKey, JobId]] = {}
         """Line -> key and job of its head. Another job with a better key is sent to every warden at once; a
@@ -129,9 +131,12 @@ class DemandPublisher:
             if (shape.clusters_allowed or shape.clusters_forbidden) and not shape.allows_cluster(view.name):
                 continue
             large = 2 * shape.ask.cpu > view.median_cpu
+            preference = self._finish.line_preference(view, line.line, shape) if shape.kind else None
             hard = shape.gang or shape.priority > 0 or (large and self._is_crowded_out(shape.ask.cpu))
             if hard and self._find_holder(line) == view.index:
-                found.append(DemandLine(line.line, shape, line.key, line.count, True))
+                found.append(DemandLine(line.line, shape, line.key, line.count, True, preference))
+            elif preference is not None:
+                found.append(DemandLine(line.line, shape, line.key, line.count, False, preference))
             else:
                 found.append(line)
         return tuple(found[:LINES_MAX])

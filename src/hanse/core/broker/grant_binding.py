@@ -6,7 +6,8 @@ A grant without a task is given back, unless claims to the same cluster are unan
 from hanse.core.broker.attempt_withdrawal import AttemptWithdrawal
 from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.context import BrokerContext
-from hanse.core.broker.placement import BrokerPlacement, take_last
+from hanse.core.broker.job_table import take_last
+from hanse.core.broker.placement import BrokerPlacement
 from hanse.model.decision_record import DecisionKind
 from hanse.model.messages import Offer
 
@@ -102,6 +103,8 @@ class GrantBinding:
         if not self.placement.can_claim(view, record.shard) or not line.shape.allows_cluster(view.name):
             return False
         tasks = take_last(record.waiting[group], len(offer.nodes))
+        if record.spec.gang:
+            tasks.sort()  # as in a claim
         context.queue.add(line, -1)
         size = line.shape.ask
         if line.shape.ask_max is not None:

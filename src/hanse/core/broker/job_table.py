@@ -111,15 +111,24 @@ class JobRecord(
     """Task -> time of placement, and True if at an advised size; only where a sizer takes advice."""
     last_decision: list[str] = []
     """Per group: the last recorded decision, so that only changes are recorded."""
+    ready: dict[int, int] = {}
+    """Group -> time since which it waits, or waited; only where tasks are placed by estimates."""
+    limited_until: dict[int, int] = {}
+    """Group -> time at which it stops to wait for a better place."""
+    ran_on: dict[int, int] = {}
+    """Running task -> column of its node class in the table of durations; only where they are learned."""
+    samples: dict[int, list[tuple[int, float]]] = {}
+    """Group -> column and seconds of tasks that succeeded."""
 
     def group_of(self, index: int) -> int:
         """Return the group of a task."""
         return self.group[index] if self.group else 0
 
-    def facts(self, tenant_usage: int = 0) -> JobFacts:
-        """Return the facts that a queue order may use."""
+    def facts(self, tenant_usage: int = 0, learned_duration: int = 0) -> JobFacts:
+        """Return the facts that a queue order may use. ``learned_duration``: estimate of the broker; 0: the
+        user's counts."""
         spec = self.spec
-        duration = spec.groups[0].duration or 0
+        duration = learned_duration or spec.groups[0].duration or 0
         latency = spec.klass is JobClass.LATENCY
         left, tenant = self.tasks_left, spec.tenant
         return JobFacts(
@@ -264,8 +273,9 @@ def is_unqueued(record: JobRecord) -> bool:
     return False
 
 
-def shape_of(spec: JobSpec, group: int, gang: int) -> Shape:
-    """Return the shape of a group's tasks; ``gang`` of them must start together (0: each alone)."""
+def shape_of(spec: JobSpec, group: int, gang: int, kind: int = 0) -> Shape:
+    """Return the shape of a group's tasks; ``gang`` of them must start together (0: each alone). ``kind``:
+    number of the kind of work, where estimates tell kinds apart."""
     part = spec.groups[group]
     return Shape(
         ask=part.ask,
@@ -279,10 +289,30 @@ def shape_of(spec: JobSpec, group: int, gang: int) -> Shape:
         preemptible=spec.preemptible,
         clusters_allowed=spec.clusters_allowed,
         clusters_forbidden=spec.clusters_forbidden,
+        together=spec.together,
+        spread=spec.spread,
+        spread_max=spec.spread_max,
+        kind=kind,
     )
+
+
+def kind_of(spec: JobSpec, group: int) -> str:
+    """Return the kind of a group: the name that its tasks share with tasks of other jobs."""
+    return f"{spec.tenant}/{spec.name}/{spec.groups[group].name}"
 
 
 def template_of(spec: JobSpec, group: int, shape: Shape, shard: ShardId) -> TaskTemplate:
     """Return what a warden must know of a group."""
     part = spec.groups[group]
-    return TaskTemplate(shape, shard, part.payload, spec.grace, spec.unreachable, part.duration)
+    first = sum([before.count for before in spec.groups[:group]])
+    return TaskTemplate(
+        shape, shard, part.payload, spec.grace, spec.unreachable, part.duration, part.name, first, part.count
+    )
+
+
+def take_last(waiting: list[int], count: int) -> list[int]:
+    """Remove and return ``count`` tasks from the end of a queue, the last one first."""
+    tasks = waiting[-count:]
+    del waiting[-count:]
+    tasks.reverse()
+    return tasks

@@ -6,44 +6,52 @@ to.
 """
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.demand_publisher import DemandPublisher
 from hanse.core.broker.elastic.sizing import ElasticSizing
-from hanse.core.broker.job_table import CLAIMED, PLACED, JobRecord, mark_waiting, shape_of, template_of
+from hanse.core.broker.finish_estimates import EstimatesState, FinishEstimates
+from hanse.core.broker.finish_placement import FinishPlacement
+from hanse.core.broker.job_table import (
+    CLAIMED,
+    PLACED,
+    JobRecord,
+    mark_waiting,
+    shape_of,
+    take_last,
+    template_of,
+)
+from hanse.core.broker.placement_reasons import (
+    ASKED_FOR,
+    DECISION_NO_ROOM,
+    DECISIONS_WITHOUT_SEARCH,
+    LITTLE_TO_BORROW,
+    NO_ROOM_SEEN,
+    NONE_OPEN,
+    WARDENS_JUDGE,
+)
 from hanse.core.broker.queue import QueueLine
 from hanse.core.broker.queue_keys import QueueKeys
+from hanse.core.broker.view_ranking import rank_views, takes_claims
 from hanse.model.decision_record import DecisionKind
 from hanse.model.duration_stats import DurationStatsUpdate
 from hanse.model.events import AdviceReceived
 from hanse.model.ids import JobId
-from hanse.model.messages import QueueKey, Shape, TaskBatch, TaskTemplate
-from hanse.model.resources import Resources
+from hanse.model.messages import NodePreference, QueueKey, Shape, TaskBatch, TaskTemplate
+from hanse.model.resources import Resources, Vector
+from hanse.policy.gang_topology import choose_gang, has_topology
 from hanse.policy.hashing import hash_numbers
-from hanse.policy.interface import ClusterFacts
+from hanse.policy.node_columns import MaskWords
 
 BATCH_TASKS_MAX: Final = 100
 """Tasks in one batch."""
-STANDING_LEAST: Final = 200
-"""Clusters with a lower standing are tried last."""
 BORROW_FACTOR: Final = 4
 """Multiple of the needed room that a broker must see, after a recent refusal, to claim from others' shares.
 Several brokers may compete for scarce room, so it registers demand instead. Otherwise the needed room is
 enough."""
-NO_ROOM_SEEN: Final = "no room in any cluster's view"
-LITTLE_TO_BORROW: Final = "too little room in the others' shares to take it unasked"
-ASKED_FOR: Final = "no new room since it was refused or last looked for; the wardens are asked"
-WARDENS_JUDGE: Final = "only the wardens can judge what it may run beside; they are asked"
-NONE_OPEN: Final = "no cluster that it may use takes claims at the moment"
-DECISION_NO_ROOM: Final = f"{DecisionKind.WAITING}:{NO_ROOM_SEEN}"
-"""Last decision of a group for which no view showed room."""
-DECISIONS_WITHOUT_SEARCH: Final = tuple(
-    [f"{DecisionKind.WAITING}:{why}" for why in (LITTLE_TO_BORROW, ASKED_FOR, WARDENS_JUDGE, NONE_OPEN)]
-)
-"""Last decisions that stay true as long as no cluster can be searched."""
-
 Head = tuple[QueueKey, JobRecord, int]
 """Best waiting group of a line: its key, its job, its position in the job."""
 
@@ -53,15 +61,17 @@ class BrokerPlacement:
 
     def __init__(self, context: BrokerContext) -> None:
         self.context = context
-        self.demand_publisher = DemandPublisher(context)
-        self.sizing = ElasticSizing(context)
+        self.touched_lines: dict[int, None] = {}
+        self.estimates = FinishEstimates(context)
+        self.finish = FinishPlacement(context, self.estimates, self._claim, self.touched_lines)
+        self.sizing = ElasticSizing(context, self.estimates)
+        self.demand_publisher = DemandPublisher(context, self.finish)
         self._templates: dict[tuple[JobId, int], TaskTemplate] = {}
         self.batches: dict[int, list[TaskBatch]] = {}
         """Claims of this step, by cluster."""
         self.releases: dict[int, list[int]] = {}
         """Grants of each cluster that this step gives back."""
-        self.touched_lines: dict[int, None] = {}
-        self.keys = QueueKeys(context, self.touched_lines)
+        self.keys = QueueKeys(context, self.touched_lines, self.estimates)
 
     # --- the queue -----------------------------------------------------------------------------------------
 
@@ -79,6 +89,8 @@ class BrokerPlacement:
             return
         if record.lines[group] < 0:
             record.lines[group] = self.sizing.join(record, group)
+        if self.estimates.is_on:
+            self.finish.note_ready(record, group)
         fresh = not waiting
         at = 0 if behind else len(waiting)
         waiting[at:at] = tasks
@@ -94,7 +106,9 @@ class BrokerPlacement:
         waiting = record.waiting[group]
         self.leave(record, group)
         if len(waiting) == record.unfinished[group]:
-            record.lines[group] = number = lines.join(shape_of(record.spec, group, len(waiting)))
+            record.lines[group] = number = lines.join(
+                shape_of(record.spec, group, len(waiting), self.estimates.shape_kind(record.spec, group))
+            )
             lines.add(lines.lines[number], 1)
             lines.push(self.context.jobs, record, group, self.keys.key(record))
             self.touched_lines[number] = None
@@ -103,6 +117,8 @@ class BrokerPlacement:
         """Take a group off its line: it is done, or its gang has broken. Its count must be corrected
         before."""
         self._templates.pop((record.id, group), None)
+        if self.estimates.is_on and not record.unfinished[group]:
+            self.estimates.on_group_ended(record, group)
         if record.lines[group] >= 0:
             number, record.lines[group] = record.lines[group], -1
             self.context.queue.leave(number)
@@ -162,6 +178,8 @@ class BrokerPlacement:
         context = self.context
         line = context.queue.lines[number]
         shape = line.shape
+        by_finish = self.finish.is_placed_by_finish(shape)
+        place_group = self.finish.place_group if by_finish else self._place_group
         next_head: Head | None = head
         while next_head is not None:
             _, record, group = next_head
@@ -187,7 +205,7 @@ class BrokerPlacement:
                     for view in views:
                         view.state.exhausted[number] = True
                     return
-            if not self._place_group(line, record, group, views):
+            if not place_group(line, record, group, views):
                 return
             next_head = context.queue.head(number, context.jobs)
 
@@ -206,7 +224,7 @@ class BrokerPlacement:
         """
         found: dict[str, int] = {}
         unused: dict[str, int] = {}
-        ranked = self.sizing.rank_by_advice(record, group, self._rank_views(record, views))
+        ranked = self.sizing.rank_by_advice(record, group, rank_views(self.context, record, views))
         if len(ranked) > 1 and not (line.shape.gang or line.shape.ask_max or record.spec.data):
             for view in ranked:
                 if not record.waiting[group]:
@@ -244,6 +262,16 @@ class BrokerPlacement:
             self.context.record_decision(record, group, DecisionKind.WAITING, left, reason, considered)
         return not left
 
+    def end_limits(self) -> None:
+        """Try the groups again that have waited long enough for a better place, and tell the wardens."""
+        for record, group in self.finish.take_ended_limits():
+            number = record.lines[group]
+            self.touched_lines[number] = None
+            self.demand_publisher.best.pop(number, None)  # so that the demand counts as changed
+            for view in self.context.views:
+                view.state.exhausted.pop(number, None)
+            self.place_line(number)
+
     def _find_unseen_reason(self, shape: Shape, shard: str) -> str:
         """Return why no cluster was searched for room."""
         if shape.affinity:
@@ -253,33 +281,9 @@ class BrokerPlacement:
         ]
         return ASKED_FOR if open_views else NONE_OPEN
 
-    def _rank_views(self, record: JobRecord, views: list[ClusterView]) -> list[ClusterView]:
-        """Order the clusters for the search: those in good standing first."""
-        context = self.context
-        if len(views) < 2:
-            return views
-        data = record.spec.data
-        facts = [
-            ClusterFacts(v.name, v.state.standing, data.index(v.name) if v.name in data else -1)
-            for v in views
-        ]
-        order = context.rank.rank(facts, hash_numbers(context.seed, context.steps, record.id) % len(views))
-        order.sort(key=lambda i: views[i].state.standing < STANDING_LEAST)
-        return [views[i] for i in order]
-
     def can_claim(self, view: ClusterView, shard: str) -> bool:
         """True if a claim for this shard would be accepted there, as far as is known."""
-        view_state = view.state
-        known = view_state.rounds.get(shard, 0)
-        return (
-            view.is_open
-            and known > 0
-            and view_state.snapshot is not None
-            and known >= view_state.least_round.get(shard, 0)
-            and not view_state.given_up
-            and self.context.now >= view_state.closed_until
-            and not self.context.links.is_crowded(view.name)
-        )
+        return takes_claims(view, shard, self.context.now) and not self.context.links.is_crowded(view.name)
 
     def _place_own(self, view: ClusterView, line: QueueLine, record: JobRecord, group: int) -> int:
         """Claim free room of our own share of a cluster; return the number of tasks placed."""
@@ -311,9 +315,13 @@ class BrokerPlacement:
             if vector is None:
                 continue
             nodes: list[int] = []
-            if not shape.gang:
+            if has_topology(shape):
+                choose = partial(self._place_part, view, vector, start)
+                index = view.attribute_index
+                nodes = choose_gang(shape, view.usable, vector, compiled.mask, count, index, choose)
+            elif not shape.gang:
                 nodes = place(view.usable, vector, compiled.own_mask, start, count, 0, counts)
-            if len(nodes) < count:
+            if len(nodes) < count and not has_topology(shape):
                 nodes += place(view.usable, vector, compiled.mask, start, count - len(nodes), 0, counts)
             if len(nodes) == count or (size == shape.ask and nodes and not shape.gang):
                 self._claim(view, record, group, nodes, size)
@@ -323,20 +331,28 @@ class BrokerPlacement:
         compiled.failed_at = view.gains.checkpoint
         return 0
 
+    def _place_part(self, view: ClusterView, size: Vector, at: int, mask: MaskWords, count: int) -> list[int]:
+        """Find room for a part of a gang among some nodes."""
+        counts = view.attribute_index.attribute_counts
+        return self.context.placer.place(view.usable, size, mask, at, count, 0, counts)
+
     def _claim(
-        self, view: ClusterView, record: JobRecord, group: int, nodes: list[int], size: Resources
-    ) -> None:
+        self, view: ClusterView, record: JobRecord, group: int, nodes: list[int], size: Resources,
+        preference: NodePreference | None = None,
+    ) -> None:  # fmt: skip
         tasks = take_last(record.waiting[group], len(nodes))
+        if record.spec.gang:
+            tasks.sort()  # ranks follow the indices: neighbours share a node
         lines = self.context.queue
         lines.add(lines.lines[record.lines[group]], -1 if record.spec.gang else -len(tasks))
         most = len(tasks) if record.spec.gang else BATCH_TASKS_MAX
         for at in range(0, len(tasks), most):
             part = slice(at, at + most)
-            self.add_batch(view, record, group, tasks[part], tuple(nodes[part]), size, 0)
+            self.add_batch(view, record, group, tasks[part], tuple(nodes[part]), size, 0, preference)
 
     def add_batch(
         self, view: ClusterView, record: JobRecord, group: int, tasks: list[int], nodes: tuple[int, ...],
-        size: Resources, lease: int,
+        size: Resources, lease: int, preference: NodePreference | None = None,
     ) -> TaskBatch:  # fmt: skip
         """Add tasks to the claims of this step. ``lease``: the grant that they use; 0: none."""
         state = PLACED if lease else CLAIMED
@@ -351,7 +367,7 @@ class BrokerPlacement:
         if self.keys.follows_usage:
             self.keys.on_usage(record)
         template = self._template_of(record, group)
-        batch = TaskBatch(record.id, group, template, tuple(tasks), attempts, nodes, size, lease)
+        batch = TaskBatch(record.id, group, template, tuple(tasks), attempts, nodes, size, lease, preference)
         self.context.history.place_tasks(view.name, batch)
         self.batches.setdefault(view.index, []).append(batch)
         if not lease:
@@ -377,15 +393,9 @@ class BrokerPlacement:
             self.batches.clear()
             self.releases.clear()
 
-    def restore(self) -> None:
-        """Forget what was derived from the state before."""
+    def restore(self, estimates: EstimatesState | None) -> None:
+        """Restore the estimates, and forget what was derived from the state before."""
         self._templates.clear()
         self.keys.restore()
-
-
-def take_last(waiting: list[int], count: int) -> list[int]:
-    """Remove and return ``count`` tasks from the end of a queue, the last one first."""
-    tasks = waiting[-count:]
-    del waiting[-count:]
-    tasks.reverse()
-    return tasks
+        self.estimates.restore(estimates)
+        self.finish.restore()

@@ -16,6 +16,7 @@ import numpy as np
 
 from hanse.core.broker.cluster_view import ClusterView
 from hanse.core.broker.context import BrokerContext
+from hanse.core.broker.finish_estimates import FinishEstimates
 from hanse.core.broker.job_table import CLAIMED, RUNNING, JobRecord, first_task
 from hanse.model.ids import JobId
 from hanse.model.messages import QueueKey
@@ -29,8 +30,11 @@ STEP: Final = 1_000
 class QueueKeys:
     """Keys of one broker's jobs. ``touched_lines``: lines whose demand may have changed in this step."""
 
-    def __init__(self, context: BrokerContext, touched_lines: dict[int, None]) -> None:
+    def __init__(
+        self, context: BrokerContext, touched_lines: dict[int, None], estimates: FinishEstimates
+    ) -> None:
         self._context = context
+        self._estimates = estimates
         self._touched_lines = touched_lines
         self.follows_usage = context.order.follows_usage
         self.follows_progress = context.order.follows_progress or self.follows_usage
@@ -50,10 +54,11 @@ class QueueKeys:
 
     def key(self, record: JobRecord) -> QueueKey:
         """Return the key of a job now."""
+        learned = self._estimates.expected_duration(record.spec) if self._estimates.is_on else 0
         if not self.follows_usage:
-            return self._context.order.key(record.facts())
+            return self._context.order.key(record.facts(0, learned))
         self._follow_total()
-        return self._context.order.key(record.facts(self._shares.get(record.spec.tenant, 0)))
+        return self._context.order.key(record.facts(self._shares.get(record.spec.tenant, 0), learned))
 
     def on_progress(self, record: JobRecord) -> None:
         """Update the keys after the end of tasks of a job."""

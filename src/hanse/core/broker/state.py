@@ -11,6 +11,7 @@ from hanse.core.broker.elastic.sizing import SizingState
 from hanse.core.broker.end_acks import EndAcksState
 from hanse.core.broker.failover.owned_shards import OwnedShardsState
 from hanse.core.broker.failover.standby import StandbyShard
+from hanse.core.broker.finish_estimates import EstimatesState
 from hanse.core.broker.gossip import KnownMember
 from hanse.core.broker.job_dependencies import EndedJob, JobQuery
 from hanse.core.broker.job_table import JobRecord
@@ -71,6 +72,7 @@ class BrokerState(
     sizing: SizingState
     links: dict[str, Link]
     slice_at: int = NEVER
+    estimates: EstimatesState | None = None
 
 
 encode_state: Final = msgspec.msgpack.Encoder().encode

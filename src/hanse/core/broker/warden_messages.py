@@ -110,6 +110,9 @@ class WardenMessages:
 
     def on_task_updates(self, source: str, updates: TaskUpdates) -> None:
         """Handle starts, ends and offers of room."""
+        estimates = self._placement.estimates
+        if estimates.is_on:
+            estimates.on_task_updates(updates)
         if updates.started:
             self._lifecycle.on_attempts_started(updates.started)
         if updates.ended:

@@ -36,6 +36,7 @@ from hanse.model.messages import (
     RunnerReport,
     StartTask,
 )
+from hanse.model.messages.group_layout import PlaceFinder, TaskPlace
 from hanse.model.messages.history_check import HistoryReply
 from hanse.model.resources import Resources
 
@@ -184,8 +185,10 @@ class Runner:
             self._beat(now)
 
     def _on_runner_orders(self, now: int, orders: RunnerOrders) -> None:
+        finder = PlaceFinder(orders.layouts) if orders.layouts else None
         for start in orders.starts:
-            self._start(now, start, orders.echo + self.config.timings.runner_lease)
+            place = None if finder is None else finder.find(start.task)
+            self._start(now, start, place, orders.echo + self.config.timings.runner_lease)
         for stop in orders.stops:
             if (stop.task, stop.attempt) in self._running:
                 self._effects.append(KillAttempt(stop.task, stop.attempt, stop.grace))
@@ -193,7 +196,7 @@ class Runner:
             if self._ended.pop((task, attempt), None) is not None:
                 self._effects.append(ForgetAttempt(task, attempt))
 
-    def _start(self, now: int, start: StartTask, until: int) -> None:
+    def _start(self, now: int, start: StartTask, place: TaskPlace | None, until: int) -> None:
         """Start an attempt, unless its order took so long that the warden may count the attempt as lost.
 
         1. A warden orders a start, and the order is delayed. 2. The shard's lease lapses, and its broker
@@ -222,6 +225,7 @@ class Runner:
                 is_movable,
                 start.payload,
                 until,
+                place,
             )
         )
 
@@ -292,7 +296,9 @@ class Runner:
         if not self._is_confirmed:
             running, ended = tuple(self._running), tuple(self._ended.values())
             withheld = tuple(self._withheld.items())
-            message = OpenSession(self._session, now, self.config.nodes, running, ended, withheld)
+            message = OpenSession(
+                self._session, now, self.config.nodes, running, ended, withheld, self.config.hardware
+            )
             self._links.send_soft(self._effects, warden, message)
         self._links.send_soft(self._effects, warden, RunnerHeartbeat(self._session, now))
 

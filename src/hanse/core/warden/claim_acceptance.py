@@ -10,11 +10,22 @@ from collections.abc import Callable, Sequence
 from hanse.core.warden.grants import Grants
 from hanse.core.warden.ledger import Ledger
 from hanse.core.warden.ledger_records import ORDERED, AttemptRecord, CompiledShape, Lease
+from hanse.core.warden.node_preferences import acceptable_nodes
 from hanse.core.warden.ownership import Ownership
 from hanse.core.warden.runner_sessions import RunnerSessions
-from hanse.model.ids import INDEX_BITS, TaskId, task_id
-from hanse.model.messages import Claim, RefusalReason, RefusedTask, Shape, StartTask, TaskBatch, TaskTemplate
+from hanse.model.ids import INDEX_BITS, INDEX_MASK, TaskId, task_id
+from hanse.model.messages import (
+    Claim,
+    GroupLayout,
+    RefusalReason,
+    RefusedTask,
+    Shape,
+    StartTask,
+    TaskBatch,
+    TaskTemplate,
+)
 from hanse.model.resources import Resources, Vector
+from hanse.policy.gang_topology import group_by_node
 from hanse.policy.node_columns import MaskWords, has_bit
 
 Columns = tuple[Sequence[TaskId], Sequence[int], Sequence[int]]
@@ -90,7 +101,11 @@ class ClaimAcceptance:
             taken = places
         self.ledger.touched.update(dict.fromkeys(taken))
         amount = batch.size.vector(self.ledger.dimensions) or ()
-        self._start_tasks(now, batch.template, (tasks, batch.attempts, places), batch.size, amount)
+        if taken:
+            layout = self.ledger.gangs.lay_out(batch.template, tasks, batch.attempts, places)
+            self._start_tasks(
+                now, batch.template, (tasks, batch.attempts, places), batch.size, amount, layout
+            )
         return True
 
     def _note_changes(
@@ -114,22 +129,32 @@ class ClaimAcceptance:
                 self._mark("warden.substituted")
 
     def _start_tasks(
-        self, now: int, template: TaskTemplate, batch: Columns, size: Resources, amount: Vector
-    ) -> None:
+        self, now: int, template: TaskTemplate, batch: Columns, size: Resources, amount: Vector,
+        layout: GroupLayout | None,
+    ) -> None:  # fmt: skip
         """Order the start of all tasks that have a node; their room is taken already."""
         of_node = self.sessions.runner_of_node
         shard, unreachable, payload = template.shard, template.unreachable, template.payload
         runs: list[AttemptRecord] = []
         starts: list[StartTask] = []
         runner = ""
+        first_rank, port = -1, 0
+        if layout is not None and layout.runs:
+            first_rank, port = layout.ranks[0] if layout.ranks else layout.first, layout.port
         for task, attempt, node in zip(*batch, strict=True):
             if node < 0:
                 continue
             if of_node[node] != runner or not runs:
                 runner = of_node[node]
-                starts = self.sessions.orders_for(runner).starts
+                orders = self.sessions.orders_for(runner)
+                starts = orders.starts
+                if layout is not None:
+                    orders.layouts[layout.job, layout.first] = layout
             runs.append(AttemptRecord(task, attempt, node, size, amount, template, ORDERED, now))
             starts.append(StartTask(task, attempt, node, size, shard, unreachable, payload))
+        if port:
+            for run in runs:
+                run.port = port if run.task & INDEX_MASK == first_rank else 0
         if runs:
             self.ledger.begin_attempts(runs)
 
@@ -142,15 +167,17 @@ class ClaimAcceptance:
         if compiled.ask is None or size is None:
             return none
         mask = self._mask_now(batch.template.shape, compiled)
+        if batch.preference is not None:
+            mask = acceptable_nodes(batch.preference, ledger.node_classes, mask)
         start = self.grants.random.position(ledger.nodes)
         ranker, held = self.grants.node_ranker, ledger.attempts
         here = [index for index, task in zip(batch.tasks, tasks, strict=True) if task in held]
         if batch.template.shape.gang:
             if here:
                 return none
-            nodes = ranker.choose(ledger.room, size, mask, start, len(tasks), compiled.max_per_node)
+            nodes = self.grants.choose_nodes(batch.template.shape, compiled, mask, start, len(tasks), size)
             if len(nodes) == len(tasks):
-                return nodes
+                return group_by_node(nodes)
             for node in nodes:
                 ledger.room.credit(node, size)
             return none
@@ -207,14 +234,15 @@ class ClaimAcceptance:
             self._return_capacity(nodes, compiled.ask)
             return
         ask = batch.template.shape.ask
+        layout = self.ledger.gangs.lay_out(batch.template, tasks, batch.attempts, nodes[: len(tasks)])
         if batch.size == ask:
             self._start_tasks(
-                now, batch.template, (tasks, batch.attempts, nodes[: len(tasks)]), ask, compiled.ask
+                now, batch.template, (tasks, batch.attempts, nodes[: len(tasks)]), ask, compiled.ask, layout
             )
         else:
             for task, attempt, node in zip(tasks, batch.attempts, nodes, strict=False):
                 size, amount = self._enlarge(batch, node, compiled.ask)
-                self._start_tasks(now, batch.template, ([task], [attempt], [node]), size, amount)
+                self._start_tasks(now, batch.template, ([task], [attempt], [node]), size, amount, layout)
         self._return_capacity(nodes[len(tasks) :], compiled.ask)
 
     def _enlarge(self, batch: TaskBatch, node: int, least: Vector) -> tuple[Resources, Vector]:

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from hanse.model.messages import DemandLine, QueueKey, Shape
+from hanse.model.messages import DemandLine, NodePreference, QueueKey, Shape
 
 LINES_MAX: Final = 64
 """Demand lines of one broker; a broker sends its best ones."""
@@ -25,6 +25,7 @@ class DemandEntry(msgspec.Struct, gc=False):
     key: QueueKey
     count: int
     hold: bool
+    preference: NodePreference | None = None
 
     def rank(self) -> tuple[QueueKey, str, int]:
         """Return the position in the global order."""
@@ -45,9 +46,9 @@ class DemandTable:
         known = self.entries_of(broker)
         if len(known) == len(lines) and all(map(_is_same_line, known, lines)):
             for entry, line in zip(known, lines, strict=True):
-                entry.count, entry.hold = line.count, line.hold
+                entry.count, entry.hold, entry.preference = line.count, line.hold, line.preference
             return known
-        fresh = [DemandEntry(broker, d.line, d.shape, d.key, d.count, d.hold) for d in lines]
+        fresh = [DemandEntry(broker, d.line, d.shape, d.key, d.count, d.hold, d.preference) for d in lines]
         fresh.sort(key=_rank)
         self._by_broker[broker] = fresh
         self.entries = sorted(chain.from_iterable(self._by_broker.values()), key=_rank)
@@ -83,6 +84,6 @@ _rank = attrgetter("key", "broker", "line")
 
 
 def _is_same_line(entry: DemandEntry, line: DemandLine) -> bool:
-    """True if an entry and a line differ in nothing but the number of waiting tasks and ``hold``."""
+    """True if an entry and a line differ in nothing but the waiting tasks, ``hold`` and the preference."""
     shape = entry.shape
     return entry.line == line.line and entry.key == line.key and (shape is line.shape or shape == line.shape)

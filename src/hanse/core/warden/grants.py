@@ -17,12 +17,14 @@ from hanse.core.config import WardenConfig
 from hanse.core.warden.demand_table import DemandEntry, DemandTable
 from hanse.core.warden.ledger import Ledger
 from hanse.core.warden.ledger_records import RUNNING, AttemptRecord, CompiledShape
+from hanse.core.warden.node_preferences import acceptable_classes, choose_by_class, is_acceptable
 from hanse.core.warden.step_random import StepRandom
 from hanse.core.warden.unacked_ends import UnackedEnds
-from hanse.model.messages import Offer, QueueKey
+from hanse.model.messages import Offer, QueueKey, Shape
 from hanse.model.resources import Vector
+from hanse.policy.gang_topology import choose_gang, choose_hold, group_by_node, has_topology
 from hanse.policy.interface import NodeRanker
-from hanse.policy.node_columns import has_bit, mask_indices
+from hanse.policy.node_columns import MaskWords, has_bit, mask_indices
 
 GRANTS_MAX: Final = 1_024
 """Slots granted in reply to one message; the rest follows as these are bound."""
@@ -117,7 +119,7 @@ class Grants:
         mask = compiled.open_mask if self.hold is not None and self._is_held_for(entry) else compiled.mask
         if compiled.dynamic:
             mask = self.ledger.affinity.find_search(entry.shape, compiled, mask).mask
-        return has_bit(mask, node)
+        return has_bit(mask, node) and is_acceptable(entry.preference, self.ledger.node_classes, node)
 
     def _is_held_for(self, entry: DemandEntry) -> bool:
         hold = self.hold
@@ -157,7 +159,7 @@ class Grants:
         if self.ledger.slots + size > SLOTS_MAX:
             self._mark("warden.grants_full")
             return
-        nodes = self._find_nodes(entry, compiled, size, 0)
+        nodes = group_by_node(self._find_nodes(entry, compiled, size, 0))
         if len(nodes) < size:
             for node in nodes:
                 self.ledger.room.credit(node, compiled.ask or ())
@@ -186,15 +188,33 @@ class Grants:
         among = compiled.open_mask if self.hold is not None and self._is_held_for(entry) else compiled.mask
         search = ledger.affinity.find_search(entry.shape, compiled, among) if compiled.dynamic else None
         mask = among if search is None else search.mask
-        nodes = self.node_ranker.choose(
-            ledger.room, compiled.ask or (), mask, start, count, compiled.max_per_node
-        )
+        preferred = acceptable_classes(entry.preference, ledger.node_classes)
+        if preferred is not None and not entry.shape.gang:
+            masks = [ledger.node_classes.masks[number] for number in preferred]
+            ask, each_max = compiled.ask or (), compiled.max_per_node
+            return choose_by_class(self.node_ranker, ledger.room, ask, mask, masks, start, count, each_max)
+        nodes = self.choose_nodes(entry.shape, compiled, mask, start, count)
         if len(nodes) < count and not (nodes and compiled.max_per_node):
             if mask is compiled.mask:
                 compiled.failed_at = ledger.gains.checkpoint
             elif search is not None:
                 search.failed_at = ledger.gains.checkpoint
         return nodes
+
+    def choose_nodes(
+        self, shape: Shape, compiled: CompiledShape, mask: MaskWords, start: int, count: int,
+        size: Vector = (),
+    ) -> list[int]:  # fmt: skip
+        """Return nodes in a mask with room for up to ``count`` tasks of a shape, debited; for a gang with a
+        topology all or none. ``size``: of each task; empty: the ask."""
+        room, ask, each_max = self.ledger.room, size or compiled.ask or (), compiled.max_per_node
+        choose = self.node_ranker.choose
+        if not has_topology(shape):
+            return choose(room, ask, mask, start, count, each_max)
+        return choose_gang(
+            shape, room, ask, mask, count, self.ledger.attribute_index,
+            lambda part, number: choose(room, ask, part, start, number, each_max),
+        )  # fmt: skip
 
     def _grant(self, now: int, entry: DemandEntry, compiled: CompiledShape, nodes: list[int]) -> bool:
         if self.ledger.slots + len(nodes) > SLOTS_MAX or compiled.ask is None:
@@ -271,8 +291,15 @@ class Grants:
         compiled = self.ledger.compile_shape(entry.shape)
         if compiled.ask is None or self._is_held_for(entry):
             return
+        if has_topology(entry.shape):
+            room, index = self.ledger.room, self.ledger.attribute_index
+            nodes = choose_hold(entry.shape, room, compiled.ask, compiled.open_mask, index)
+            if nodes:
+                self._mark("warden.holds_part")
+                self._hold_nodes(entry, nodes)
+            return
         needed = entry.shape.gang or 1
-        nodes: list[int] = []
+        nodes = []
         for node in sorted(
             mask_indices(compiled.open_mask, self.ledger.nodes),
             key=lambda n: (-self._free_slots(n, compiled.ask), n),

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from operator import add, gt, sub
 from typing import Final
 
-from hanse.core.config import NodeConfig
+from hanse.core.config import GANG_PORT_FIRST, NodeConfig
 from hanse.core.search_cache import CapacityGains, attribute_index_of, find_large_enough
 from hanse.core.warden.affinity_index import AffinityIndex
+from hanse.core.warden.gang_layouts import GangLayouts
 from hanse.core.warden.ledger_records import AttemptRecord, CompiledShape, Lease
 from hanse.model.ids import ClusterId, TaskId
 from hanse.model.messages import Delta, Shape
 from hanse.model.resources import Resources, Vector, dimensions_of
+from hanse.policy.node_classes import node_classes_of
 from hanse.policy.node_columns import (
     NodeColumns,
     clear_bit,
@@ -35,14 +37,18 @@ MANY_NODES: Final = 64
 class Ledger:
     """Columns of room, attempts, leases, and the versions of changes."""
 
-    def __init__(self, cluster: str, nodes: tuple[NodeConfig, ...], reserve: int) -> None:
+    def __init__(
+        self, cluster: str, nodes: tuple[NodeConfig, ...], reserve: int, first_port: int = GANG_PORT_FIRST
+    ) -> None:
         self.cluster = ClusterId(cluster)
         self.nodes = len(nodes)
         self.dimensions = dimensions_of(tuple(node.capacity for node in nodes))
         self.capacity = [node.capacity.vector(self.dimensions) or () for node in nodes]
         self.room = NodeColumns(self.capacity)
         self.gains = CapacityGains()
-        self.attribute_index = attribute_index_of(tuple([node.attributes for node in nodes]))
+        attributes = tuple([node.attributes for node in nodes])
+        self.attribute_index = attribute_index_of(attributes)
+        self.node_classes = node_classes_of(attributes)
         self.reserve = mask_of(range(max(0, self.nodes - reserve), self.nodes), self.nodes)
         self.unreserved = full_mask(self.nodes) & ~self.reserve
         self.attempts: dict[TaskId, AttemptRecord] = {}
@@ -73,6 +79,7 @@ class Ledger:
         """Nodes that are not held, if some are."""
         self._compiled_shapes: dict[Shape, CompiledShape] = {}
         self.affinity = AffinityIndex(self.nodes)
+        self.gangs = GangLayouts([node.host for node in nodes], first_port)
 
     # --- where a shape fits --------------------------------------------------------------------------------
 
@@ -159,6 +166,10 @@ class Ledger:
         if shape.labels or shape.affinity:
             for run in runs:
                 self.affinity.count_labels(run)
+        if shape.gang:
+            for run in runs:
+                if run.port:
+                    self.gangs.count_port(run)
 
     def finish_attempt(self, run: AttemptRecord) -> None:
         """Remove an ended attempt."""
@@ -188,6 +199,8 @@ class Ledger:
             shape = run.template.shape
             if shape.labels or shape.affinity:
                 self.affinity.count_labels(run, -1)
+            if run.port:
+                self.gangs.count_port(run, -1)
         return nodes
 
     def create_lease(self, broker: str, line: int, nodes: list[int], shape: Shape, until: int) -> Lease:
@@ -316,11 +329,14 @@ class Ledger:
         self.room.clear()
         self.gains.forget()
         self.affinity.clear()
+        self.gangs.ports.clear()
         self._compiled_shapes.clear()
         for run in runs.values():
             run.amount = run.size.vector(self.dimensions) or ()  # there may be new columns
             self.room.debit(run.node, run.amount)
             self.affinity.count_labels(run)
+            if run.port:
+                self.gangs.count_port(run)
         self.slots = sum([len(lease.nodes) for lease in leases.values()])
         for lease in leases.values():
             for node in lease.nodes:
@@ -367,3 +383,4 @@ class Ledger:
                 column[node] += part
         assert columns == self.room.capacity.tolist(), f"{self.cluster}: room leaks"
         self.affinity.check()
+        self.gangs.check(tuple(self.attempts.values()))

@@ -31,6 +31,8 @@ class AttemptRecord(msgspec.Struct, gc=False, rename={"template": "brief"}):
     """Time of the order, then of the start."""
     stop: str = ""
     """Reason of the stop: ``cancel``, ``preempt`` or ``lapse``; empty: none."""
+    port: int = 0
+    """Port of the gang of which this is rank 0; 0: it is not."""
 
 
 class Lease(msgspec.Struct, gc=False):

@@ -5,7 +5,7 @@ that lease has expired on the slowest possible clock, plus a grace: by then the 
 every attempt. After a restart it assumes that it renewed just before, so it waits a whole lease.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -14,8 +14,9 @@ from hanse.core.config import DRIFT_PERCENT, WardenConfig
 from hanse.core.messaging.link import NEVER, LinkSet
 from hanse.core.messaging.message_splitting import split_by_bytes
 from hanse.model.effects import Effect
-from hanse.model.ids import TaskId
+from hanse.model.ids import INDEX_BITS, JobId, TaskId
 from hanse.model.messages import (
+    GroupLayout,
     OpenSession,
     Rejoin,
     RunnerHeartbeat,
@@ -27,6 +28,8 @@ from hanse.model.messages import (
 
 STARTS_MAX: Final = 10_000
 """Starts in one message to a runner."""
+LAYOUT_ENTRY_BYTES: Final = 64
+"""Bytes of one entry of a layout, with a host name of usual length."""
 
 
 class RunnerRecord(msgspec.Struct, gc=False, rename={"is_lost": "lost", "is_unsure": "unsure"}):
@@ -49,11 +52,13 @@ class RunnerRecord(msgspec.Struct, gc=False, rename={"is_lost": "lost", "is_unsu
 class PendingOrders:
     """Orders for one runner at the end of a step."""
 
-    __slots__ = ("starts", "stops")
+    __slots__ = ("layouts", "starts", "stops")
 
     def __init__(self) -> None:
         self.starts: list[StartTask] = []
         self.stops: list[StopTask] = []
+        self.layouts: dict[tuple[JobId, int], GroupLayout] = {}
+        """Layouts of the groups of ``starts``, by job and first task."""
 
 
 class RunnerSessions:
@@ -133,12 +138,17 @@ class RunnerSessions:
         for runner, orders in self.pending_orders.items():
             record = self.runners[runner]
             forget, record.forget = tuple(record.forget), []
-            *before, last = split_by_bytes(orders.starts, _weight, STARTS_MAX) if orders.starts else [()]
+            weight = _weight_with_layouts(orders.layouts) if orders.layouts else _weight
+            *before, last = split_by_bytes(orders.starts, weight, STARTS_MAX) if orders.starts else [()]
+            layouts = tuple(orders.layouts.values())
             for starts in before:
-                links.send(effects, now, runner, RunnerOrders(record.echo, tuple(starts)))
+                part = _layouts_of(layouts, starts)
+                links.send(effects, now, runner, RunnerOrders(record.echo, tuple(starts), layouts=part))
+            part = _layouts_of(layouts, last) if before else layouts
             links.send(
-                effects, now, runner, RunnerOrders(record.echo, tuple(last), tuple(orders.stops), forget)
-            )
+                effects, now, runner,
+                RunnerOrders(record.echo, tuple(last), tuple(orders.stops), forget, part),
+            )  # fmt: skip
         self.pending_orders.clear()
         if self.forget_at < NEVER and not any(record.forget for record in self.runners.values()):
             self.forget_at = NEVER
@@ -192,6 +202,21 @@ class RunnerSessions:
 
 def _weight(start: StartTask) -> int:
     return len(start.payload)
+
+
+def _weight_with_layouts(layouts: Mapping[tuple[JobId, int], GroupLayout]) -> Callable[[StartTask], int]:
+    """Return the weight of a start; the first one of a job carries those of the job's layouts."""
+    left: dict[int, int] = {}
+    for (job, _), layout in layouts.items():
+        entries = len(layout.runs) + len(layout.ranks)
+        left[job] = left.get(job, 0) + (entries + 1) * LAYOUT_ENTRY_BYTES
+    return lambda start: len(start.payload) + left.pop(start.task >> INDEX_BITS, 0)
+
+
+def _layouts_of(layouts: tuple[GroupLayout, ...], starts: Sequence[StartTask]) -> tuple[GroupLayout, ...]:
+    """Return the layouts of the groups of these starts."""
+    jobs = dict.fromkeys([start.task >> INDEX_BITS for start in starts])
+    return tuple([layout for layout in layouts if layout.job in jobs])
 
 
 def lease_span(lease: int, grace: int) -> int:

@@ -58,7 +58,7 @@ class Warden:
         self.marks: dict[str, int] = {}
         self._timings = config.timings
         self.links = self._links = LinkSet(config.name, config.timings, config.retired)
-        self._ledger = Ledger(config.name, config.nodes, config.reserve)
+        self._ledger = Ledger(config.name, config.nodes, config.reserve, config.first_port)
         self.drains = Drains(self._ledger)
         self._random = StepRandom()
         unacked_ends = UnackedEnds()
@@ -281,8 +281,9 @@ class Warden:
     def _beat(self, now: int) -> None:
         self._publisher.beat_at = now + self._timings.beat
         before = now - self._timings.suspect_after
-        rounds = self._ownership.all_rounds(self.config.active_brokers, now)
-        for broker in self.config.active_brokers:
+        brokers = self.config.active_brokers
+        rounds = self._ownership.all_rounds(brokers, now)
+        for broker in brokers:
             if self._last_heard[broker] < before and broker not in self._grants.silent_brokers:
                 self._mark("warden.broker_silent")
                 self._grants.silent_brokers[broker] = True

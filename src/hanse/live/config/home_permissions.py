@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hanse.league.backend_kinds import BACKENDS
 from hanse.security.home import AUTHORITY, PEOPLE, Home
 
 if TYPE_CHECKING:
@@ -73,6 +72,8 @@ def _backend_directories(
     backend: "BackendEntry", cluster: str, member: str
 ) -> Iterator[tuple[str, Path, Iterator[Path]]]:
     """Yield the option that names a directory, the runner's part of it, and our paths in there."""
+    from hanse.league.backend_kinds import BACKENDS  # noqa: PLC0415  'hanse up' asks before it imports much
+
     if backend.directory:
         place = Path(backend.directory) / member
         yield "'directory'", place, _task_paths(place / _TASKS)

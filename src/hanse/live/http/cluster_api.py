@@ -10,6 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
 from hanse.api.drain_facts import drain_facts
+from hanse.api.hardware import DeviceAnswer, device_answer, device_answers, hardware_answer
 from hanse.api.records import (
     ClusterDetail,
     DrainAnswer,
@@ -35,6 +36,7 @@ from hanse.live.membership.league_file_sync import LeagueFileSync
 from hanse.live.shell import JournalledShell
 from hanse.model.drains import reason_problem
 from hanse.model.events import DrainRequested
+from hanse.model.hardware.facts import HardwareFacts
 from hanse.model.ids import index_of, parse_job, parse_task, task_text
 from hanse.model.resources import dimensions_of
 from hanse.security.wall_time import wall_now
@@ -170,6 +172,8 @@ class ClusterApi(RunnerApi):
         super().__init__(daemon, entry, backend, membership)
         self._machine = machine
         self._shell = shell
+        self.hardware: Mapping[str, HardwareFacts] = {}
+        """Hardware by the names of the runners that have reported it."""
 
     def handlers(self) -> dict[Operation, Handler]:
         """Return the handlers of every runner, and those of the warden."""
@@ -203,6 +207,7 @@ class ClusterApi(RunnerApi):
                 running=running[number],
                 runner=node.runner,
                 withheld=self._withheld_reason(number, node.runner, closures),
+                devices=self._devices(number),
             )
             for number, (node, (up, draining, free)) in enumerate(zip(self.entry.nodes, states, strict=True))
             if first <= number < end
@@ -215,8 +220,21 @@ class ClusterApi(RunnerApi):
                 drains=drains if not after else (),
                 backend=self.entry.backend.kind,
                 warnings=tuple(getattr(self.backend, "warnings", ())),
+                hardware={name: hardware_answer(facts) for name, facts in self.hardware.items()},
                 next=str(end - 1) if end < len(self.entry.nodes) else None,
             )
+        )
+
+    def _devices(self, number: int) -> tuple[DeviceAnswer, ...]:
+        """Return the devices of a node: with their tasks if the runner is here, else those that are
+        listed."""
+        node = self.entry.nodes[number]
+        find_uses = getattr(self.backend, "device_uses", None)
+        if node.runner != self.entry.own_runner or find_uses is None:
+            return device_answers(node.devices)
+        return tuple(
+            device_answer(device, "" if task is None else task_text(task))
+            for device, task in find_uses(number)
         )
 
     def _withheld_reason(self, node: int, runner: str, closures: Mapping[int, str]) -> str:

@@ -143,11 +143,8 @@ class Journal:
         return self._pending_bytes * 2 > PENDING_BYTES_MAX
 
     def check_append(self, size: int) -> None:
-        """Raise the error that ``append`` would raise for a record of ``size`` bytes."""
-        with self._pending_lock:
-            self._check_append(size)
-
-    def _check_append(self, size: int) -> None:
+        """Raise the error that ``append`` would raise for a record of ``size`` bytes. Without the lock: the
+        other thread may change the answer as soon as a lock is released."""
         if size > RECORD_BYTES_MAX:
             raise RecordTooLarge(size, RECORD_BYTES_MAX)
         if self._failure is not None:
@@ -158,7 +155,7 @@ class Journal:
     def append(self, record: bytes) -> int:
         """Keep a record for the next commit, not yet durable. Return its number."""
         with self._pending_lock:
-            self._check_append(len(record))
+            self.check_append(len(record))
             self._pending.append(record)
             self._pending_bytes += len(record) + PREFIX_BYTES
             self.bytes += len(record)

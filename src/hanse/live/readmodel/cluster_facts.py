@@ -10,11 +10,13 @@ import msgspec
 
 from hanse.api.drain_facts import DrainFacts
 from hanse.core.broker.job_table import shape_of
+from hanse.live.readmodel.gang_fit import find_largest_gang, part_text, topology_text
 from hanse.model.constraint_syntax import format_constraint as where_text
 from hanse.model.constraints import Attributes, Constraint, Value, attributes_of, is_satisfied
 from hanse.model.job import JobSpec
 from hanse.model.messages import Shape
 from hanse.model.resources import Resources
+from hanse.policy.gang_topology import has_topology
 
 _DRAINS_SHOWN_MAX: Final = 3
 """Number of drains that one sentence names."""
@@ -136,11 +138,24 @@ def _permanent_misfit(shape: Shape, cluster: ObservedCluster) -> ClusterFit | No
         text = f"{name}'s largest suitable node has {size_text(largest.capacity, lacks)}"
         return ClusterFit(name, FitStatus.TOO_SMALL, text)
     if shape.gang:
-        most = sum(count_slots(shape, node.capacity) for node in open_to)
+        most, part = _largest_gang(shape, cluster, [(node, node.capacity) for node in open_to])
         if most < shape.gang:
-            text = f"{name} could hold {most} of the {shape.gang} that must start together"
+            text = (
+                f"{part_text(shape, name, part)} could hold {most} of the {shape.gang} that must start "
+                f"together{topology_text(shape)}"
+            )
             return ClusterFit(name, FitStatus.TOO_SMALL, text)
     return None
+
+
+def _largest_gang(
+    shape: Shape, cluster: ObservedCluster, rooms: list[tuple[ObservedNode, Resources]]
+) -> tuple[int, str]:
+    """Return the largest gang that fits into the rooms of some nodes, and the rack or node of it."""
+    numbers = {id(node): number for number, node in enumerate(cluster.nodes)}
+    return find_largest_gang(
+        shape, [(numbers[id(node)], dict(node.attributes), count_slots(shape, room)) for node, room in rooms]
+    )
 
 
 def _constraint_text(where: Constraint, cluster: ObservedCluster) -> str:
@@ -184,11 +199,17 @@ def _current_fit(shape: Shape, cluster: ObservedCluster) -> ClusterFit:
     usable = [node for node in cluster.nodes if is_suitable(shape, node) and not node.draining]
     slots = sum(count_slots(shape, node.free) for node in usable)
     slots = min(slots, 1) if shape.is_single_per_cluster else slots
+    part = ""
+    if has_topology(shape):
+        slots, part = _largest_gang(shape, cluster, [(node, node.free) for node in usable])
     if slots >= max(1, shape.gang):
         return ClusterFit(name, FitStatus.ROOM, f"{name} has room for {slots}", slots=slots)
     if shape.gang and slots:
-        text = f"{name} has room for {slots} of the {shape.gang} that must start together"
-        return ClusterFit(name, FitStatus.FULL, text, f"{name} has room for all {shape.gang} at once", slots)
+        where = topology_text(shape)
+        best = part_text(shape, name, part)
+        text = f"{best} has room for {slots} of the {shape.gang} that must start together{where}"
+        change = f"{name} has room for all {shape.gang} at once{where}"
+        return ClusterFit(name, FitStatus.FULL, text, change, slots)
     largest = max(usable, key=lambda node: _closeness(shape.ask, node.free))
     lacks = _shortfall(shape.ask, largest.free)
     text = f"the best node of {name} has {size_text(largest.free, lacks)} free"

@@ -20,6 +20,7 @@ from hanse.live.readmodel.cluster_facts import ClusterFit, FitStatus, ObservedCl
 from hanse.live.readmodel.job_outlook import JobOutlook, forecast_outlook
 from hanse.model.job import JobSpec
 from hanse.model.resources import Resources
+from hanse.policy.gang_topology import has_topology
 
 DRAWS: Final = 200
 """Number of draws of one estimate."""
@@ -207,4 +208,8 @@ def _caveats(spec: JobSpec, ahead: list[QueuedTaskFacts]) -> tuple[str, ...]:
         caveats.append("Work that it might preempt is not counted as free.")
     if any(queued.spec.gang for queued in ahead):
         caveats.append("Nodes held for gangs ahead of it are not considered.")
+    if any(
+        has_topology(shape_of(one, 0, 1)) for one in (spec, *[queued.spec for queued in ahead]) if one.gang
+    ):
+        caveats.append("It is not considered that gangs stay together in a rack or on a node, or spread.")
     return tuple(caveats)

@@ -26,6 +26,7 @@ from hanse.model.job_validation import AFFINITIES_MAX, CLUSTERS_MAX
 from hanse.model.messages import (
     AttemptEnd,
     DemandLine,
+    NodePreference,
     QueueKey,
     Shape,
     StartTask,
@@ -41,6 +42,7 @@ from hanse.model.resources import (
     MEMORY_BYTES_MAX,
     Resources,
 )
+from hanse.policy.node_classes import CLASSES_MAX
 from hanse.policy.node_columns import NODES_MAX
 
 NUMBER_MAX: Final = 1 << 62
@@ -133,9 +135,14 @@ def shape_problem(subject: Shape) -> str | None:
         if problem is None and not ask.fits(subject.ask_max):
             problem = "the maximum is below the ask"
     if problem is None and not (
-        0 <= subject.gang <= TASKS_PER_JOB_MAX and -PRIORITY_MAX <= subject.priority <= PRIORITY_MAX
+        0 <= subject.gang <= TASKS_PER_JOB_MAX
+        and -PRIORITY_MAX <= subject.priority <= PRIORITY_MAX
+        and 0 <= subject.kind <= NUMBER_MAX
     ):
-        problem = "a gang or a priority out of range"
+        problem = "a gang, a priority or a kind out of range"
+    has_spread = subject.spread or subject.spread_max
+    if has_spread and not (is_name(subject.spread) and 0 <= subject.spread_max <= TASKS_PER_JOB_MAX):
+        problem = problem or "an invalid spread"
     if problem is None and not (
         are_names(subject.labels, LABELS_MAX)
         and are_names(subject.clusters_allowed, CLUSTERS_MAX)
@@ -180,9 +187,15 @@ def task_batch_problem(subject: TaskBatch) -> str | None:
         and len(template.payload) <= PAYLOAD_BYTES_MAX
         and 0 <= template.grace <= GRACE_MAX
         and (template.duration is None or 1 <= template.duration <= DEADLINE_MAX)
+        and is_name(template.group)
+        and template.first >= 0 <= template.count <= TASKS_PER_JOB_MAX - template.first
     ):
         return "an invalid task template"
-    return shape_problem(template.shape) or _size(subject.size, template.shape)
+    return (
+        shape_problem(template.shape)
+        or _size(subject.size, template.shape)
+        or preference_problem(subject.preference)
+    )
 
 
 def _size(size: Resources, of: Shape) -> str | None:
@@ -200,6 +213,16 @@ def is_key(key: QueueKey) -> bool:
     return len(key) <= KEY_NUMBERS_MAX and are_within(key, -NUMBER_MAX, NUMBER_MAX)
 
 
+def preference_problem(preference: NodePreference | None) -> str | None:
+    """Check estimates by node class."""
+    if preference is None:
+        return None
+    costs = preference.costs
+    if not 0 < len(costs) <= CLASSES_MAX or not are_within((*costs, preference.limit), 0, NUMBER_MAX):
+        return "an invalid preference among node classes"
+    return None
+
+
 def demand_problem(lines: tuple[DemandLine, ...], most: int) -> str | None:
     """Check a broker's waiting tasks: no line twice."""
     if len(lines) > most:
@@ -211,7 +234,7 @@ def demand_problem(lines: tuple[DemandLine, ...], most: int) -> str | None:
             return "a line of demand out of range"
         if not is_key(entry.key):
             return "an invalid key"
-        problem = shape_problem(entry.shape)
+        problem = shape_problem(entry.shape) or preference_problem(entry.preference)
         if problem is not None:
             return problem
     return None

@@ -7,8 +7,10 @@ from typing import Final
 
 from hanse.live.rpc import field_validators
 from hanse.live.rpc.field_validators import NUMBER_MAX, SHARDS_MAX, TASK_MAX, TASK_MIN, are_within
+from hanse.live.rpc.layout_validators import layouts_problem
 from hanse.live.rpc.validation_context import ValidationContext, Validator, echo_problem, is_known
 from hanse.model import messages as m
+from hanse.model.hardware.facts import facts_problem
 from hanse.model.job import GRACE_MAX
 
 
@@ -26,6 +28,7 @@ def _runner_orders(body: m.RunnerOrders, context: ValidationContext, source: str
         echo_problem(body.echo, context)
         or field_validators.starts_problem(body.starts, context.served_nodes)
         or field_validators.attempts_problem(body.forget, None)
+        or layouts_problem(body.layouts, len(body.starts))
     )
 
 
@@ -63,6 +66,7 @@ def _open_session(body: m.OpenSession, context: ValidationContext, source: str) 
         field_validators.attempts_problem(body.running, None)
         or field_validators.ends_problem(body.ended, None)
         or field_validators.withheld_problem(body.withheld, context.nodes)
+        or (None if body.hardware is None else facts_problem(body.hardware))
     )
 
 

@@ -33,7 +33,7 @@
 #endif
 
 enum {
-    GROUPS_MAX = 4,
+    GROUPS_MAX = 5,
     SUPPLEMENTARY_MAX = 256,
     PATH_BYTES = 4096,
     COPY_BYTES = 1 << 16,
@@ -52,7 +52,8 @@ enum { READ_GUARD = -1 }; /* instead of a grace: only read the guard */
 enum { GRACE_BITS = 44, TURNS = 1 << 17 };
 #define GRACE_MOST (((int64_t)1 << GRACE_BITS) - 1)
 
-/* A control group of one attempt. Roles: c, a, m, p = cpu, cpuacct, memory, pids of version 1; u = version 2. */
+/* A control group of one attempt. Roles: c, a, m, p, d = cpu, cpuacct, memory, pids, devices of version 1;
+ * u = version 2. */
 struct group {
     char role;
     char path[PATH_BYTES];

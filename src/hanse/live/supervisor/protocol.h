@@ -19,7 +19,7 @@ enum { SILENT = 1 }; /* FORGET: it wrote nothing */
 enum { FOUND_RUNNING = 1, FOUND_ENDED = 2, READY = 3, STARTED = 4, ENDED = 5 };
 /* Kinds of ends of an attempt, and remarks on its end. */
 enum { NOT_ENDED = 0, EXITED = 1, STOPPED = 2, LEASE_OVER = 3, NO_LEASE = 4, UNFIT = 5, LOST = 6 };
-enum { OUT_OF_MEMORY = 1, STDOUT_CUT = 2, STDERR_CUT = 4 };
+enum { OUT_OF_MEMORY = 1, STDOUT_CUT = 2, STDERR_CUT = 4, STILL_ALIVE = 8 };
 /* Flags of a start. */
 enum { FRESH_DIRECTORY = 1, SANDBOXED = 2, NO_NEW_PRIVILEGES = 4, HAS_KEY = 8, ALONE = 16 };
 enum { DIRECTORY_MADE = 1 << 16 }; /* set by the launcher, for a fresh directory */

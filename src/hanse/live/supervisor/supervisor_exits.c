@@ -4,10 +4,13 @@
 #include <sys/file.h>
 
 /* Kill the remains of dead supervisors: every child but this process's own forks, and all below it. One of them
- * may be a killed supervisor that cannot exit yet, because it hangs in a write to a disk. */
-static void kill_orphans(void) {
+ * may be a killed supervisor that cannot exit yet, because it hangs in a write to a disk. False: some are left. */
+static bool kill_orphans(void) {
     int64_t until = now_us() + KILL_MS_MAX * (int64_t)1000;
-    for (int count; (count = list_descendants(getpid(), is_own_child)) > 0 && now_us() < until;) {
+    for (int count; (count = list_descendants(getpid(), is_own_child)) > 0;) {
+        if (now_us() >= until) {
+            return false;
+        }
         for (int i = 0; i < count; i++) {
             kill(listed[i], SIGKILL);
         }
@@ -16,14 +19,14 @@ static void kill_orphans(void) {
             waitpid(listed[i], NULL, WNOHANG);
         }
     }
+    return true;
 }
 
 void record_loss(int file, struct record *record) {
     static struct group group[GROUPS_MAX];
     static char paths[GROUPS_MAX * PATH_BYTES];
     int groups = 0;
-    bool gone = true;
-    kill_orphans();
+    bool gone = kill_orphans();
     if (record->groups > 0 && record->groups <= sizeof paths
         && pread(file, paths, record->groups, (off_t)(sizeof *record + record->meta)) == record->groups) {
         const char *at = paths, *end = paths + record->groups;
@@ -32,12 +35,13 @@ void record_loss(int file, struct record *record) {
             snprintf(group[groups].path, PATH_BYTES, "%s", path + 1);
         }
         const struct group *all = counting_group(group, groups);
-        gone = !all || kill_group(all);
+        gone = all ? kill_group(all) : gone;
         remove_groups(group, groups);
     }
     memset(&record->end, 0, sizeof record->end);
     record->end.kind = LOST;
     record->end.ended = now_us();
+    record->end.flags = gone ? 0 : STILL_ALIVE;
     set_note(&record->end, !gone ? "its supervisor died, and some of it cannot be killed"
          : record->supervisor ? "its supervisor died" : "its launcher died before it started");
     write_end(file, &record->end);

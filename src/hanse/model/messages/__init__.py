@@ -19,7 +19,7 @@ from hanse.model.messages.attempts import (
 )
 from hanse.model.messages.claims import Claim, ClaimReply, RefusalReason, RefusedTask, TaskBatch
 from hanse.model.messages.cluster_state import ClusterDelta, ClusterSnapshot, Delta, RequestSnapshot
-from hanse.model.messages.demand import Demand, DemandLine, Offer, QueueKey
+from hanse.model.messages.demand import Demand, DemandLine, NodePreference, Offer, QueueKey
 from hanse.model.messages.duplicate_check import DuplicateQuery, DuplicateReply
 from hanse.model.messages.failover import (
     AbortTakeover,
@@ -32,6 +32,7 @@ from hanse.model.messages.failover import (
     RequestTakeover,
 )
 from hanse.model.messages.gossip import Gossip, MemberStatus
+from hanse.model.messages.group_layout import GroupLayout, TaskPlace
 from hanse.model.messages.history_check import HistoryQuery, HistoryReply
 from hanse.model.messages.job_watch import JobEnded, WatchJobs
 from hanse.model.messages.runners import (
@@ -70,12 +71,14 @@ __all__ = [
     "DurationStatsUpdate",
     "Envelope",
     "Gossip",
+    "GroupLayout",
     "HeartbeatReply",
     "HistoryQuery",
     "HistoryReply",
     "JobEnded",
     "MemberStatus",
     "Message",
+    "NodePreference",
     "Offer",
     "OpenSession",
     "Outcome",
@@ -104,6 +107,7 @@ __all__ = [
     "StartTask",
     "StopTask",
     "TaskBatch",
+    "TaskPlace",
     "TaskTemplate",
     "TaskUpdates",
     "WardenHeartbeat",

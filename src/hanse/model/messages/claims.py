@@ -6,7 +6,7 @@ import msgspec
 
 from hanse.model.ids import Instant, JobId, ShardId, TaskId
 from hanse.model.messages.cluster_state import Delta
-from hanse.model.messages.demand import DemandLine
+from hanse.model.messages.demand import DemandLine, NodePreference
 from hanse.model.messages.task_shape import TaskTemplate
 from hanse.model.resources import Resources
 
@@ -24,6 +24,8 @@ class TaskBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     size: Resources
     """Amount for each task: the ask, or more for elastic work."""
     lease: int = 0  # the grant that this batch binds, or 0
+    preference: NodePreference | None = None
+    """Estimates by which a warden chooses substitutes; None: all nodes are alike."""
 
 
 class RefusalReason(StrEnum):

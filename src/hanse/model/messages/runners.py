@@ -2,9 +2,11 @@
 
 import msgspec
 
+from hanse.model.hardware.facts import HardwareFacts
 from hanse.model.ids import Instant, ShardId, TaskId
 from hanse.model.job import UnreachablePolicy
 from hanse.model.messages.attempts import AttemptEnd
+from hanse.model.messages.group_layout import GroupLayout
 from hanse.model.resources import Resources
 
 WithheldCapacity = tuple[int, Resources]
@@ -39,6 +41,7 @@ class RunnerOrders(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     starts: tuple[StartTask, ...] = ()
     stops: tuple[StopTask, ...] = ()
     forget: tuple[tuple[TaskId, int], ...] = ()  # ends that the warden has on record
+    layouts: tuple[GroupLayout, ...] = ()  # of the groups of ``starts``
 
 
 class RunnerReport(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="report"):
@@ -50,7 +53,8 @@ class RunnerReport(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
 
 
 class OpenSession(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="hello"):
-    """Opening of a runner's session: running attempts, ends not forgotten, withheld amounts. Repeated."""
+    """Opening of a runner's session: running attempts, ends not forgotten, withheld amounts, hardware.
+    Repeated."""
 
     session: int
     sent_at: Instant
@@ -58,6 +62,8 @@ class OpenSession(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="h
     running: tuple[tuple[TaskId, int], ...]
     ended: tuple[AttemptEnd, ...]
     withheld: tuple[WithheldCapacity, ...] = ()
+    hardware: HardwareFacts | None = None
+    """Hardware of its machine; None: tasks run elsewhere, or the runner is of an older release."""
 
 
 class RunnerHeartbeat(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="runner_beat"):

@@ -4,7 +4,8 @@ import msgspec
 
 from hanse.model.constraints import Constraint
 from hanse.model.ids import ShardId
-from hanse.model.job import Affinity, Proximity, UnreachablePolicy
+from hanse.model.job import Affinity, Proximity, Together, UnreachablePolicy
+from hanse.model.messages.group_layout import DEFAULT_GROUP
 from hanse.model.resources import Resources
 
 
@@ -22,6 +23,11 @@ class Shape(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=T
     preemptible: bool = False
     clusters_allowed: tuple[str, ...] = ()
     clusters_forbidden: tuple[str, ...] = ()
+    together: Together = Together.CLUSTER  # of a gang, as ``spread`` and ``spread_max``
+    spread: str = ""
+    spread_max: int = 0
+    kind: int = 0
+    """Number of the kind of work and of the places of its data, where estimates tell kinds apart; 0: none."""
 
     @property
     def max_per_node(self) -> int:
@@ -50,3 +56,13 @@ class TaskTemplate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     grace: int = 0
     unreachable: UnreachablePolicy = UnreachablePolicy.MOVE
     duration: int | None = None
+    group: str = DEFAULT_GROUP
+    first: int = 0
+    """Index of the group's first task in the job."""
+    count: int = 0
+    """Number of tasks of the group; 0: not known."""
+
+    @property
+    def has_ranks(self) -> bool:
+        """True if its tasks must be told their ranks: others are rank 0 of 1 in the group ``main``."""
+        return self.count > 1 or (self.count == 1 and self.group != DEFAULT_GROUP)

@@ -7,7 +7,8 @@ defines the kernels.
 
 from typing import Final
 
-from hanse.policy.kernels import c_kernels, numpy_kernels
+from hanse.policy.kernels import c_finish, c_kernels, numpy_finish, numpy_kernels
+from hanse.policy.kernels.finish_columns import KNOTS, FinishColumns, FinishJob, Floats
 from hanse.policy.kernels.numpy_kernels import BEST_FIT, CHEAPEST, COUNT_MAX, FIRST, SPREAD, WANTED_MAX
 
 NATIVE_LOAD_ERROR: Final = c_kernels.LOAD_ERROR
@@ -16,6 +17,10 @@ BACKEND: Final = "numpy" if NATIVE_LOAD_ERROR else "native"
 pick: Final = numpy_kernels.pick if NATIVE_LOAD_ERROR else c_kernels.pick
 settle: Final = numpy_kernels.settle if NATIVE_LOAD_ERROR else c_kernels.settle
 fit: Final = numpy_kernels.fit if NATIVE_LOAD_ERROR else c_kernels.fit
+_finish: Final = numpy_finish if NATIVE_LOAD_ERROR else c_finish
+finish_choose: Final = _finish.finish_choose
+finish_ideal: Final = _finish.finish_ideal
+finish_costs: Final = _finish.finish_costs
 match: Final = numpy_kernels.match if NATIVE_LOAD_ERROR else c_kernels.match
 
 __all__ = [
@@ -24,9 +29,16 @@ __all__ = [
     "CHEAPEST",
     "COUNT_MAX",
     "FIRST",
+    "KNOTS",
     "NATIVE_LOAD_ERROR",
     "SPREAD",
     "WANTED_MAX",
+    "FinishColumns",
+    "FinishJob",
+    "Floats",
+    "finish_choose",
+    "finish_costs",
+    "finish_ideal",
     "fit",
     "match",
     "pick",

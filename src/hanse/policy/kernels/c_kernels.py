@@ -13,7 +13,7 @@ import ctypes
 from array import array
 from collections.abc import Callable, Sequence
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,25 @@ def _c_function(library: ctypes.PyDLL | None, name: str, arguments: int) -> Call
     function.argtypes = [ctypes.c_void_p] * arguments
     function.restype = ctypes.c_int64
     return function
+
+
+_C_TYPES: Final = {"a": ctypes.c_void_p, "i": ctypes.c_int64, "d": ctypes.c_double, "": None}
+
+
+def open_function(name: str, arguments: str, result: str = "") -> Any:
+    """Return another function of the library. Types are letters: ``a`` an address or bytes, ``i`` an int64,
+    ``d`` a double."""
+    function: Any = _c_function(_LIBRARY, name, len(arguments))
+    if _LIBRARY is not None:
+        function.argtypes = [_C_TYPES[letter] for letter in arguments]
+        function.restype = _C_TYPES[result]
+    return function
+
+
+def find_address(name: str) -> int:
+    """Return the address of a function of the library, for other compiled parts that call it."""
+    assert _LIBRARY is not None, LOAD_ERROR
+    return ctypes.cast(_LIBRARY[name], ctypes.c_void_p).value or 0
 
 
 _LIBRARY, LOAD_ERROR = open_library(files(__package__), "_kernels", ctypes.PyDLL)

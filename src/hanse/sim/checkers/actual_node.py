@@ -1,6 +1,6 @@
 """Real state of a node."""
 
-from hanse.core.config import NodeConfig
+from hanse.core.config import LOCAL_HOST, NodeConfig
 from hanse.model.ids import TaskId, task_text
 from hanse.model.resources import Resources
 
@@ -12,6 +12,7 @@ class ActualNode:
         "attributes",
         "capacity",
         "cluster",
+        "host",
         "index",
         "labels_seen",
         "live_tasks",
@@ -26,6 +27,7 @@ class ActualNode:
         self.capacity = config.capacity
         self.attributes = dict(config.attributes)
         self.runner = config.runner
+        self.host = config.host or LOCAL_HOST
         self.reserved = reserved
         self.live_tasks: dict[int, tuple[Resources, tuple[str, ...]]] = {}
         """Live tasks with their sizes and labels."""

@@ -4,14 +4,17 @@ The ``Oracle`` hears of every launch and end when it happens, of every acknowled
 task. It raises a ``Violation`` that names the promise and the task, job or node concerned.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
+from hanse.core.config import WardenConfig
 from hanse.model.effects import TaskSettled
 from hanse.model.ids import JobId, index_of, job_of, job_text, task_id, task_text
 from hanse.model.job import OnLoss
 from hanse.model.messages import Outcome
 from hanse.sim.backend import SimulatedAttempt
 from hanse.sim.checkers.actual_tasks import ActualTasks
+from hanse.sim.checkers.gangs import GangChecker
 from hanse.sim.checkers.launches import (
     check_once,
     check_order,
@@ -21,14 +24,20 @@ from hanse.sim.checkers.launches import (
     launch_violation,
 )
 from hanse.sim.checkers.settlements import check_settled, settlement_text
-from hanse.sim.workload import JobPlan
-from hanse.sim.world import Violation
+from hanse.sim.workload import JobPlan, SeedWorkload
+from hanse.sim.world import Violation, VirtualWorld
 
 UNINTERRUPTED_OUTCOMES: Final = (Outcome.SUCCEEDED, Outcome.FAILED)
 
 
 class Oracle(ActualTasks):
     """Truth about every task; judges the promises that can be judged as things happen."""
+
+    def __init__(
+        self, world: VirtualWorld, workload: SeedWorkload, wardens: Sequence[WardenConfig], lost_max: int
+    ) -> None:
+        super().__init__(world, workload, wardens, lost_max)
+        self.gangs = GangChecker(self)
 
     # --- promises to clients --------------------------------------------------------------------------------
 
@@ -87,6 +96,7 @@ class Oracle(ActualTasks):
         if spec.on_loss is OnLoss.FAIL:
             check_restart_allowed(self, spec, node, attempt)
         check_placement(self, spec, group, node, attempt)
+        self.gangs.on_launched(spec, group, node, attempt)
         if spec.after or spec.groups[group].needs:
             check_order(self, spec, group, node, attempt)
         node.live_tasks[task] = (attempt.size, spec.labels)
@@ -104,6 +114,7 @@ class Oracle(ActualTasks):
     def on_ended(self, cluster: str, attempt: SimulatedAttempt, outcome: Outcome) -> None:
         """Record the end of an attempt."""
         task = attempt.task
+        self.gangs.on_ended(attempt)
         del self.live_tasks[task]
         node = self.nodes[cluster, attempt.node]
         del node.live_tasks[task]

@@ -119,7 +119,9 @@ class ScriptPlayer:
             here: list[tuple[str, Value]] = [
                 (key, parse_value(values[index % len(values)])) for key, values in sorted(attributes.items())
             ]
-            nodes.append(NodeConfig(capacity, tuple(here), f"{name}.r{index % runners + 1}"))
+            nodes.append(
+                NodeConfig(capacity, tuple(here), f"{name}.r{index % runners + 1}", f"{name}-{index}")
+            )
         self._wardens.append(WardenConfig(name, tuple(nodes), (), Timings(), reserve))
 
     def _start_league(self, plain: list[str], named: dict[str, str]) -> None:

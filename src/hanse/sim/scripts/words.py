@@ -5,7 +5,16 @@ from typing import Final
 from hanse.model.constraint_syntax import ConstraintSyntaxProblem, parse_constraint
 from hanse.model.constraints import Value
 from hanse.model.ids import MILLISECOND, SECOND, JobId, job_of, parse_job, parse_task
-from hanse.model.job import Affinity, JobClass, JobSpec, OnLoss, Proximity, TaskGroup, UnreachablePolicy
+from hanse.model.job import (
+    Affinity,
+    JobClass,
+    JobSpec,
+    OnLoss,
+    Proximity,
+    TaskGroup,
+    Together,
+    UnreachablePolicy,
+)
 from hanse.model.resources import Resources
 from hanse.sim.workload import payload_of
 
@@ -82,6 +91,9 @@ def parse_job_spec(number: int, named: dict[str, str]) -> JobSpec:
         groups=tuple(groups),
         name=named.get("name", f"job{number}"),
         gang=named.get("gang") == "yes",
+        together=Together(named.get("together", "cluster")),
+        spread=named.get("spread", ""),
+        spread_max=int(named.get("spread_max", "0")),
         klass=JobClass(named.get("class", "batch")),
         priority=int(named.get("priority", "0")),
         deadline=parse_duration(named["deadline"]) if "deadline" in named else None,

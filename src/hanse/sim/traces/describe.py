@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from hanse.sim.traces.chunk import SECOND, TIME_MAX, Ints, JobChunk
+from hanse.sim.traces.slot_demand import SlotDemand
 
 EXACT_BELOW: Final = 2_048
 GROWTH: Final = 1.01
@@ -75,6 +76,7 @@ class TraceDescription:
         self.tasks_per_job = Distribution()
         self.duration = Distribution()
         self.gap = Distribution()
+        self.slots = SlotDemand()
         self.edges = 0
         self.first: int | None = None
         self.last = 0
@@ -91,6 +93,7 @@ class TraceDescription:
             return
         self.tasks_per_job.add(chunk.counts())
         self.duration.add(chunk.duration)
+        self.slots.add(chunk)
         arrival = chunk.arrival if self._latest is None else np.append(self._latest, chunk.arrival)
         gaps = np.diff(arrival)
         self.gap.add(gaps[gaps >= 0])
@@ -130,6 +133,9 @@ class TraceDescription:
             "span_seconds": self.span,
             "work_seconds": self.work,
             "mean_demand_slots": self.demand(),
+            "slots_over_time": self.slots.as_dict(self.first or 0, self.last)
+            if self.duration.total
+            else None,
             "mean_demand_cpus": self.demand(self._cpu_work / SECOND / 1_000),
             "mean_demand_gpus": self.demand(self._gpu_work / SECOND / 1_000),
             "tasks_per_job": self.tasks_per_job.summary(),

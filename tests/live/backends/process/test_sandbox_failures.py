@@ -71,7 +71,7 @@ def test_a_sandbox_that_cannot_be_made_is_a_loss(
     place: Path, mode: SandboxMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As everything else that this machine fails to set up for a task."""
-    name = "hanse.live.backends.process.backend." + (
+    name = "hanse.live.backends.process.sandbox." + (
         "sandbox_command" if mode == "bwrap" else "namespace_command"
     )
     monkeypatch.setattr(name, lambda *_: (b"bwrap", b"--ro-bind", b"/no/such/place", b"/mnt"))

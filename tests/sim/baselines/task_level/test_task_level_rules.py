@@ -3,6 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hanse.policy.queue_orders import WORK_AGEING
 from hanse.registry import QUEUE_ORDERS
 from hanse.sim.baselines.task_level.central import central, ideal, independent
 from hanse.sim.baselines.task_level.eagle import eagle
@@ -40,6 +41,7 @@ def _naive(workload: ReplayWorkload, nodes: int, order: str, cutoff: int) -> lis
         list(range(first, past)) for first, past in zip(workload.offset, workload.offset[1:], strict=False)
     ]
     left = [len(tasks) for tasks in waiting]
+    tasks = list(left)
     running: list[tuple[int, int, int]] = []  # end, node, job
     free = list(reversed(range(nodes)))
     start = [-1] * workload.task_count
@@ -52,6 +54,8 @@ def _naive(workload: ReplayWorkload, nodes: int, order: str, cutoff: int) -> lis
             "fewest-remaining": left[job],
             "short-first": int(workload.estimate[job] >= cutoff),
             "priority": -workload.priority[job],
+            "shortest-work": tasks[job] * max(1, workload.estimate[job])
+            + WORK_AGEING * workload.arrival[job],
         }
         return ranks[order], job
 
@@ -105,6 +109,7 @@ def test_orders_of_the_oracle() -> None:
         "fewest-remaining": [0, 16, 19, 10, 11],
         "short-first": [0, 11, 14, 10, 17],
         "priority": [0, 15, 18, 21, 10],
+        "shortest-work": [0, 16, 19, 10, 11],
     }
     for order, starts in expected.items():
         chosen = ReplaySettings(nodes=1, clusters=1, brokers=1, order=order, short_cutoff_us=2 * SECOND)

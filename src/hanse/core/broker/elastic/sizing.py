@@ -17,7 +17,8 @@ from hanse.core.broker.context import BrokerContext
 from hanse.core.broker.elastic.advice_client import AdviceClient, AdviceState
 from hanse.core.broker.elastic.advice_request import GROUPS_SHOWN_MAX, Group, build_advice_request
 from hanse.core.broker.elastic.duration_stats import DurationStatsState, DurationStatsStore
-from hanse.core.broker.job_table import JobRecord, shape_of
+from hanse.core.broker.finish_estimates import FinishEstimates
+from hanse.core.broker.job_table import JobRecord, kind_of, shape_of
 from hanse.model.advice import Advice
 from hanse.model.decision_record import DecisionKind
 from hanse.model.duration_stats import DurationStatsUpdate
@@ -43,8 +44,9 @@ class SizingState(msgspec.Struct, rename={"duration_stats": "experience"}):
 class ElasticSizing:
     """Sizes of one broker's elastic groups."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, estimates: FinishEstimates) -> None:
         self.context = context
+        self._estimates = estimates
         self.duration_stats = DurationStatsStore(context.gossip.peers)
         self.advice = AdviceClient(context)
         self.waiting: dict[str, dict[Group, None]] = {}
@@ -63,13 +65,13 @@ class ElasticSizing:
             part.ask_max,
             part.speed_up,
             part.duration or 0,
-            self.duration_stats.combined_stats(kind_of(record, group)),
+            self.duration_stats.combined_stats(kind_of(record.spec, group)),
             (self.context.now - record.served[group]) // SECOND,
         )
 
     def shape(self, record: JobRecord, group: int) -> tuple[Shape, str]:
         """Return the shape in which a group's tasks wait, and the reason of its size, if one was chosen."""
-        shape = shape_of(record.spec, group, 0)
+        shape = shape_of(record.spec, group, 0, self._estimates.shape_kind(record.spec, group))
         part = record.spec.groups[group]
         if part.ask_max is None:
             return shape, ""
@@ -96,7 +98,7 @@ class ElasticSizing:
         sized = msgspec.structs.replace(shape, ask=size, ask_max=None)
         if not self._fits(sized):
             return None
-        comparison = self.advice.guard.describe(kind_of(record, group))
+        comparison = self.advice.guard.describe(kind_of(record.spec, group))
         return sized, f"by the network: {explain_size(facts, size)}; guard: {comparison}"
 
     def _explain_rule(self, record: JobRecord, group: int, reason: str) -> str:
@@ -104,7 +106,7 @@ class ElasticSizing:
         if not self.context.sizer.takes_advice:
             return reason
         outcome = self.advice.find_outcome(record.id, group)
-        suspension = self.advice.guard.find_suspension(kind_of(record, group), self.context.now)
+        suspension = self.advice.guard.find_suspension(kind_of(record.spec, group), self.context.now)
         if suspension:
             return f"by the rule: {reason}; the network is put aside: {suspension}"
         if outcome is None:
@@ -120,7 +122,7 @@ class ElasticSizing:
         """Add a group to the line of its shape; return the number of the line."""
         shape, reason = self.shape(record, group)
         if reason:
-            self.waiting.setdefault(kind_of(record, group), {})[record.id, group] = None
+            self.waiting.setdefault(kind_of(record.spec, group), {})[record.id, group] = None
             self._record_decision(record, group, DecisionKind.SIZED, record.unfinished[group], reason)
             self.advice.request_soon()
         return self.context.queue.join(shape)
@@ -135,7 +137,7 @@ class ElasticSizing:
 
     def leave(self, record: JobRecord, group: int) -> None:
         """Remove a group that is in no line any more."""
-        kind = kind_of(record, group)
+        kind = kind_of(record.spec, group)
         groups = self.waiting.get(kind)
         if groups is not None and groups.pop((record.id, group), True) is None and not groups:
             del self.waiting[kind]
@@ -182,7 +184,7 @@ class ElasticSizing:
         if size is None or usage is None or usage.run_time <= 0:
             return ()
         group = record.group_of(index)
-        kind = kind_of(record, group)
+        kind = kind_of(record.spec, group)
         if self.context.sizer.takes_advice:
             self._judge(record, index, size, usage.run_time)
         self.duration_stats.add(kind, size.cpu, size.gpu, usage.run_time)
@@ -194,7 +196,7 @@ class ElasticSizing:
     def _judge(self, record: JobRecord, index: int, size: Resources, run_time: int) -> None:
         """Report a task's cost and slowdown to the guard, by the beliefs from before its end."""
         group = record.group_of(index)
-        kind = kind_of(record, group)
+        kind = kind_of(record.spec, group)
         _, advised = record.placed.pop(index, (0, False))
         facts = self.facts(record, group)
         tried = [(seen.cpu, seen.gpu) for seen in facts.duration_stats if seen.count >= TRIED_MIN]
@@ -277,7 +279,7 @@ class ElasticSizing:
         if _size(self.facts(record, advice.group), advice) is None:
             context.mark("broker.advice_absurd")
             return False
-        kind = kind_of(record, advice.group)
+        kind = kind_of(record.spec, advice.group)
         waits = (advice.job, advice.group) in self.waiting.get(kind, ())
         if not waits or not record.waiting[advice.group]:
             context.mark("broker.advice_late")
@@ -298,7 +300,7 @@ class ElasticSizing:
                 if part.ask_max is None or number < 0:
                     continue
                 if self.context.queue.lines[number].shape.ask_max is None:
-                    self.waiting.setdefault(kind_of(record, group), {})[record.id, group] = None
+                    self.waiting.setdefault(kind_of(record.spec, group), {})[record.id, group] = None
 
     def dump(self) -> SizingState:
         """Return the state to be dumped."""
@@ -308,12 +310,6 @@ class ElasticSizing:
         """Assert invariants."""
         self.duration_stats.check()
         self.advice.check()
-
-
-def kind_of(record: JobRecord, group: int) -> str:
-    """Return the kind of a group: the name that its tasks share with tasks of other jobs."""
-    spec = record.spec
-    return f"{spec.tenant}/{spec.name}/{spec.groups[group].name}"
 
 
 def _size(facts: ElasticFacts, advice: Advice) -> Resources | None:

@@ -37,6 +37,8 @@ class OrphanedJobs:
     def review(self) -> None:
         """Ask about orphaned jobs, with every heartbeat; drop shards of which none is left."""
         context, state = self.context, self.state
+        if len(self.shards.ids) == 1 and not state.orphaned:
+            return  # there is only the shard that new jobs join
         orphaned = [
             shard
             for shard, owned in state.owned.items()

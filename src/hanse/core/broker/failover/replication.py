@@ -47,6 +47,13 @@ class ShardReplication:
         self.state = context.owned_shards.state
         self.teardown = ShardTeardown(context)
         self.duplicates = DuplicateSubmissions(context, lifecycle, end_log, standby_shards)
+        config = context.config
+        self._newcomers = [
+            (cluster, since)
+            for cluster, since in zip(config.clusters, config.clusters_since, strict=False)
+            if since and cluster not in config.retired
+        ]
+        """Clusters that joined after the league was founded, with the version in which each did."""
         self._budget_effects, self._budget = context.effects, PUBLISH_MAX
         """Number of ends that the event with this list of effects may still publish."""
 
@@ -159,17 +166,18 @@ class ShardReplication:
                 and not self._has_unanswered()
             ):
                 self.register_standby(shard)
-            self._reclaim_abandoned(shard, owned)
+            if owned.abandoned_at:
+                self._reclaim_abandoned(shard, owned)
 
     def find_tellable_version(self) -> int:
         """Return the version of the league file that peers may believe this broker uses: the own one, or the
         one before a cluster joined whose warden does not know a takeover by this broker. Nobody uses that
         cluster until then, so a former owner that missed the takeover cannot start anything there."""
-        config = self.context.config
-        version = config.version
-        for cluster, since in zip(config.clusters, config.clusters_since, strict=False):
-            is_newcomer = 0 < since <= version and cluster not in config.retired
-            if is_newcomer and any(one.is_unknown_to(cluster, since) for one in self.state.owned.values()):
+        version = self.context.config.version
+        for cluster, since in self._newcomers:
+            if since <= version and any(
+                one.is_unknown_to(cluster, since) for one in self.state.owned.values()
+            ):
                 version = since - 1
         return version
 

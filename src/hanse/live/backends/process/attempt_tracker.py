@@ -13,7 +13,9 @@ import msgspec
 
 from hanse.live.backends.interface import BackendListener
 from hanse.live.backends.process.default_memory import explain_out_of_memory
+from hanse.live.backends.process.devices.device_table import DeviceTable
 from hanse.live.backends.process.kept_outputs import AttemptId
+from hanse.live.backends.process.launch_requests import decode_metadata
 from hanse.live.backends.process.launcher_protocol import (
     ENDED,
     FORGET,
@@ -24,6 +26,7 @@ from hanse.live.backends.process.launcher_protocol import (
     LauncherReport,
     simple_request,
 )
+from hanse.live.backends.process.stray_processes import kill_strays
 from hanse.model.messages import AttemptEnd, Outcome
 
 NOTE_LENGTH_MAX: Final = 200
@@ -51,10 +54,18 @@ class ProcessAttempt:
 class AttemptTracker:
     """Attempts of one runner. ``send`` sends a request to the launcher; False: too many wait already."""
 
-    def __init__(self, send: Callable[[bytes], bool], wake_followers: Callable[[AttemptId], None]) -> None:
+    def __init__(
+        self,
+        send: Callable[[bytes], bool],
+        wake_followers: Callable[[AttemptId], None],
+        devices: DeviceTable,
+    ) -> None:
         self._send = send
         self._wake_followers = wake_followers
+        self._devices = devices
         self.attempts: dict[AttemptId, ProcessAttempt] = {}
+        self.hunts_strays = False
+        """True if no control group lists what is left of an attempt."""
         self.listener: BackendListener | None = None
         self.closed = False
 
@@ -67,6 +78,7 @@ class AttemptTracker:
             attempt = self.attempts.get(key)
             if attempt is None:
                 if report.kind == ENDED:
+                    self._devices.release(key, not report.is_alive)
                     self._send(simple_request(FORGET, *key))  # forgotten here, and not yet there
             elif report.kind == STARTED:
                 self._on_started(key, attempt)
@@ -90,15 +102,23 @@ class AttemptTracker:
         end = explain_out_of_memory(report.end, attempt.default_memory)
         if attempt.kill_reason and end.outcome is Outcome.CANCELLED:
             end = msgspec.structs.replace(end, outcome=Outcome.FAILED, note=attempt.kill_reason)
-        self.finish(attempt, end)
+        self.finish(attempt, end, not report.is_alive)
 
-    def finish(self, attempt: ProcessAttempt, end: AttemptEnd) -> None:
-        """Set the end of an attempt, and report it."""
+    def finish(self, attempt: ProcessAttempt, end: AttemptEnd, is_gone: bool = True) -> None:
+        """Set the end of an attempt, and report it. Its devices are free before the warden knows of its end,
+        unless not ``is_gone``: some of its processes could not be killed."""
         attempt.request = None
         attempt.end = end
+        self._release_devices(end, is_gone)
         self._wake_followers((end.task, end.attempt))
         assert self.listener is not None, "news before reconcile"
         self.listener.on_attempt_ended(end)
+
+    def _release_devices(self, end: AttemptEnd, is_gone: bool) -> None:
+        key = (end.task, end.attempt)
+        if self.hunts_strays and end.outcome is Outcome.LOST and self._devices.names_of(key):
+            is_gone = kill_strays(*key)
+        self._devices.release(key, is_gone)
 
     def finish_soon(self, end: AttemptEnd) -> None:
         """Report an end that only this daemon knows, in a later turn of the loop."""
@@ -149,6 +169,8 @@ class AttemptTracker:
             if attempt.end is None and attempt.stop_at is not None:
                 self._send(simple_request(STOP, *key, max(0, attempt.stop_at - now())))
         for key, report in reported.items():
+            if report.kind != FOUND_ENDED:
+                self._devices.restore(key, decode_metadata(report.extra).devices)
             # forgotten here and the request was lost, or never requested
             self._send(simple_request(FORGET if report.kind == FOUND_ENDED else STOP, *key))
         self._send(simple_request(WATCH))  # an earlier one may be unread

@@ -17,8 +17,6 @@ from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
-import msgspec
-
 from hanse.core.config import NodeConfig
 from hanse.league.config import UserRange
 from hanse.live.backends.interface import (
@@ -30,18 +28,21 @@ from hanse.live.backends.interface import (
     Stream,
 )
 from hanse.live.backends.process.attempt_tracker import AttemptTracker, ProcessAttempt, now
-from hanse.live.backends.process.cgroups import choose_limits
+from hanse.live.backends.process.cgroups import choose_limits, with_device_group
 from hanse.live.backends.process.default_memory import MemoryDefault
+from hanse.live.backends.process.devices.device_fence import DeviceFence, device_warnings
+from hanse.live.backends.process.devices.device_plan import DevicePlan, plan_devices
+from hanse.live.backends.process.devices.device_table import DeviceTable
 from hanse.live.backends.process.directory_lock import lock_directory
 from hanse.live.backends.process.disk_monitor import DiskMonitor
 from hanse.live.backends.process.disk_pressure import KEPT_BYTES_MAX, KEPT_COUNT_MAX, DiskPressureManager
 from hanse.live.backends.process.host_nodes import default_nodes
 from hanse.live.backends.process.kept_outputs import AttemptId, KeptOutputs
 from hanse.live.backends.process.launch_requests import (
-    AttemptMetadata,
+    AttemptDevices,
     LaunchRefusal,
     StartRequestEncoder,
-    TaskUser,
+    decode_metadata,
     find_task_user,
 )
 from hanse.live.backends.process.launcher_client import LauncherClient
@@ -60,15 +61,16 @@ from hanse.live.backends.process.output_reader import OutputReader
 from hanse.live.backends.process.sandbox import (
     SandboxMode,
     can_hide_processes,
-    check_traversal,
-    namespace_command,
-    sandbox_command,
+    wrapper_command,
 )
+from hanse.live.backends.process.stray_processes import kill_strays
 from hanse.live.backends.process.task_users import JobUserPool
 from hanse.live.backends.process.watchdog_deadline import DEADLINE_FORMAT, GUARD_AT, open_watchdog_memory
+from hanse.live.backends.process.withheld_capacity import WithheldCapacity
 from hanse.live.disk_space import FilesystemSpace
 from hanse.live.supervisor import supervisor_program
 from hanse.model.effects import LaunchAttempt
+from hanse.model.hardware.devices import Device
 from hanse.model.ids import JobId, TaskId, task_text
 from hanse.model.messages import AttemptEnd, Outcome
 
@@ -77,6 +79,8 @@ OUTPUT_BYTES_MAX: Final = 64 << 20
 PIDS_MAX: Final = 1_024
 """Processes and threads of an attempt."""
 NO_USER: Final = "all user ids for jobs are in use here: give the backend more ('users' in the league file)"
+
+NO_DEVICE: Final = "too few of its node's devices are free here"
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +92,8 @@ class ProcessBackend:
     root; None: root; a ``UserRange``: a user id of its own for each job. ``sandbox`` puts bubblewrap around
     tasks; in the mode ``namespace`` it hides this directory and those in ``hidden``. ``driver`` selects the
     kind of limits (``cgroups``); ``warnings`` lists missing limits. ``memory_default`` is the limit in bytes
-    of tasks that asked for no memory; 0: a share of their node's.
+    of tasks that asked for no memory; 0: a share of their node's. ``devices`` are those that are assigned;
+    None: those that the nodes list.
     """
 
     kept_bytes_max = KEPT_BYTES_MAX
@@ -109,41 +114,61 @@ class ProcessBackend:
         memory_default: int = 0,
         disk_quota: int = 0,
         files_quota: int = 0,
+        devices: DevicePlan | None = None,
     ) -> None:
         supervisor_program()
         directory = directory.absolute()
         directory.mkdir(mode=0o711, parents=True, exist_ok=True)
         self._directory = directory
         self._nodes = nodes
-        self._limits = choose_limits(driver, directory)
+        self._plan = plan = plan_devices(nodes) if devices is None else devices
+        limits = choose_limits(driver, directory)
+        self._limits = with_device_group(limits, directory) if plan.fenced else limits
         self.driver = self._limits.driver
         self.sandbox = sandbox
-        self.warnings = self._limits.warnings
+        self.warnings = (*self._limits.warnings, *device_warnings(plan, sandbox, self._limits))
         for warning in self.warnings:
             log.warning("%s", warning)
         self._user_range = user if isinstance(user, UserRange) and os.geteuid() == 0 else None
         self._user_pool: JobUserPool | None = None
-        run_as = find_task_user("nobody" if isinstance(user, UserRange) else user)
-        wrapper = _sandbox_command(sandbox, directory, hidden, run_as)
         memory = MemoryDefault(nodes, memory_default)
-        self._encoder = StartRequestEncoder(
-            directory, cluster, run_as, self._limits, wrapper, output_bytes_max, pids_max, memory
-        )
-        has_job_users = self._user_range is not None and sandbox == "none"
-        self._encoder.hides_processes = has_job_users and can_hide_processes()
-        bases = tuple(base.path for base in self._limits.bases)
+        self._encoder = self._make_encoder(cluster, user, hidden, output_bytes_max, pids_max, memory)
         self._output_reader = OutputReader(directory / "output")
-        self._tracker = AttemptTracker(self._send, self._output_reader.wake_followers)
+        self._withheld = WithheldCapacity()
+        self._devices = DeviceTable(plan, self._withheld.on_devices_withheld)
+        self._tracker = AttemptTracker(self._send, self._output_reader.wake_followers, self._devices)
+        bases = tuple(base.path for base in self._limits.bases)
         self._launcher = LauncherClient(directory, bases, self._tracker.on_reports, self._on_launcher_lost)
         self._recovery = LauncherRecovery(
             directory, self._launcher, self._limits, self._tracker, self._load_kept_outputs
         )
         self._kept_outputs = KeptOutputs(self.kept_bytes_max, self.kept_count_max)
-        monitor = DiskMonitor(directory, disk_quota, files_quota)
-        self._disk_manager = DiskPressureManager(monitor, self._kept_outputs, nodes, self)
+        self._disk_manager = DiskPressureManager(
+            DiskMonitor(directory, disk_quota, files_quota), self._kept_outputs, nodes, self
+        )
         self._disk_task: asyncio.Task[None] | None = None
         self._lock = -1
         self._watchdog_memory: mmap.mmap | None = None
+
+    def _make_encoder(
+        self,
+        cluster: str,
+        user: str | int | UserRange | None,
+        hidden: tuple[Path, ...],
+        output_bytes_max: int,
+        pids_max: int,
+        memory: MemoryDefault,
+    ) -> StartRequestEncoder:
+        directory = self._directory
+        run_as = find_task_user("nobody" if isinstance(user, UserRange) else user)
+        wrapper = wrapper_command(self.sandbox, directory, hidden, run_as.uid, run_as.gids)
+        encoder = StartRequestEncoder(
+            directory, cluster, run_as, self._limits, wrapper, output_bytes_max, pids_max, memory
+        )
+        encoder.fence = DeviceFence(self._plan.fenced, self.sandbox, directory)
+        has_job_users = self._user_range is not None and self.sandbox == "none"
+        encoder.hides_processes = has_job_users and can_hide_processes()
+        return encoder
 
     @property
     def launcher_pid(self) -> int:
@@ -162,28 +187,33 @@ class ProcessBackend:
         if self._user_range is not None:
             self._user_pool = JobUserPool(self._user_range, self._directory)
         found = await self._launcher.open()
+        self._tracker.hunts_strays = self._limits.driver == "rlimit"
         self._limits.make_directories()  # after the greeting: a launcher that exits removes them
-        self._tracker.listener = listener
+        self._tracker.listener = self._withheld.listener = listener
         running, ended = [], []
         for report in found:
             key = (report.task, report.attempt)
             attempt = self._tracker.attempts[key] = ProcessAttempt(None)
             attempt.started = True
             if report.kind == FOUND_RUNNING:
-                meta = msgspec.msgpack.decode(report.extra, type=AttemptMetadata)
+                meta = decode_metadata(report.extra)
+                self._devices.restore(key, meta.devices)
                 running.append(RunningAttempt(report.task, report.attempt, meta.shard, meta.is_movable))
                 if self._user_pool is not None:
                     self._user_pool.assign(key, meta.uid)
             else:
                 assert report.end is not None, "an end without an end"
                 attempt.end, attempt.output_bytes = report.end, report.output_bytes
+                if self._plan.by_node and self._tracker.hunts_strays and report.end.outcome is Outcome.LOST:
+                    kill_strays(*key)
                 ended.append(report.end)
         if self._user_pool is not None:
             self._user_pool.rescan()
         self._load_kept_outputs()
         self._disk_task = asyncio.get_running_loop().create_task(
-            self._disk_manager.run(self._directory, listener)
+            self._disk_manager.run(self._directory, self._withheld)
         )
+        self._devices.report_withheld()
         return ReconcileResult(tuple(running), tuple(ended))
 
     def start(self, launch: LaunchAttempt) -> None:
@@ -197,7 +227,15 @@ class ProcessBackend:
             self._tracker.attempts[key] = ProcessAttempt(None)
             self._tracker.finish_soon(AttemptEnd(launch.task, launch.attempt, Outcome.LOST, note=NO_USER))
             return
-        request = self._encoder.encode(launch, uid)
+        assigned = self._devices.assign(key, launch.node, launch.size)
+        if assigned is None:
+            self._tracker.attempts[key] = ProcessAttempt(None)
+            self._tracker.finish_soon(AttemptEnd(*key, Outcome.UNSTARTED, note=NO_DEVICE))
+            return
+        devices = AttemptDevices(
+            assigned, self._devices.names_of(key), self._plan.by_node.get(launch.node, ())
+        )
+        request = self._encoder.encode(launch, uid, devices)
         if isinstance(request, LaunchRefusal):
             self._tracker.attempts[key] = ProcessAttempt(None)
             self._tracker.finish_soon(
@@ -249,6 +287,10 @@ class ProcessBackend:
     def pending_attempts(self, job: JobId) -> tuple[PendingAttempt, ...]:  # noqa: ARG002  no job has any
         """Return nothing: there is no queue between this machine and its tasks."""
         return ()
+
+    def device_uses(self, node: int) -> tuple[tuple[Device, TaskId | None], ...]:
+        """Return the devices of a node that are assigned here, each with the task that has it."""
+        return self._devices.uses(node)
 
     def closed_nodes(self) -> Mapping[int, str]:
         """Return all nodes while the disk of their tasks is nearly full: no other program assigns them."""
@@ -341,18 +383,6 @@ class ProcessBackend:
 
         for key in self._kept_outputs.load(self._directory / "output", is_counted):
             self.drop_output(key)
-
-
-def _sandbox_command(
-    sandbox: SandboxMode, directory: Path, hidden: tuple[Path, ...], run_as: TaskUser
-) -> tuple[bytes, ...]:
-    """Return the words before each command that set up the sandbox; empty: no sandbox."""
-    if sandbox == "none":
-        return ()
-    command = sandbox_command() if sandbox == "bwrap" else namespace_command((directory, *hidden))
-    if run_as.uid > 0:
-        check_traversal(directory, run_as.uid, run_as.gids)
-    return command
 
 
 __all__ = ["ProcessBackend", "default_nodes"]

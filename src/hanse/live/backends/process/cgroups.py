@@ -30,6 +30,8 @@ DAEMON_GROUP: Final = "hanse-daemon"
 _UNLIMITED: Final = (
     "CPU time is not limited, memory only for each process by itself, processes only for all tasks together"
 )
+DEVICE_ROLE: Final = "d"
+"""Role of a group of version 1 that fences devices, beside those that limit: ``with_device_group``."""
 _ROLES: Final = {"cpu": "c", "cpuacct": "a", "memory": "m", "pids": "p"}
 
 
@@ -48,7 +50,8 @@ class CgroupBase(msgspec.Struct, frozen=True):
     """A directory for the groups of attempts."""
 
     role: str
-    """``c``, ``a``, ``m``, ``p``: cpu, cpuacct, memory, pids of version 1; ``u``: version 2."""
+    """``c``, ``a``, ``m``, ``p``, ``d``: cpu, cpuacct, memory, pids, devices of version 1.
+    ``u``: version 2."""
     path: Path
 
 
@@ -75,11 +78,15 @@ class TaskLimits(msgspec.Struct, frozen=True):
             except OSError:  # in use, or missing
                 continue
 
-    def groups(self, size: Resources, pids_max: int) -> tuple[bytes, ...]:
+    def groups(
+        self, size: Resources, pids_max: int, device_settings: tuple[str, ...] = ()
+    ) -> tuple[bytes, ...]:
         """Return the groups of an attempt of this size, in the form of a start request."""
         found = []
         for base in self.bases:
-            lines = [f"{base.role}{base.path}", *limit_settings(base.role, size, pids_max), ""]
+            is_fence = base.role == DEVICE_ROLE
+            settings = device_settings if is_fence else limit_settings(base.role, size, pids_max)
+            lines = [f"{base.role}{base.path}", *settings, ""]
             found.append(b"".join(os.fsencode(line) + b"\0" for line in lines))
         return tuple(found)
 
@@ -138,6 +145,25 @@ def choose_limits(driver: Literal["auto", "v2", "v1", "rlimit"], directory: Path
         "rlimit",
         warnings=(f"no control groups can be used here{cause}: {_UNLIMITED}",),
     )
+
+
+def with_device_group(limits: TaskLimits, directory: Path) -> TaskLimits:
+    """Return limits with a group that fences devices, if a hierarchy of version 1 for it can be written."""
+    mounts = read_mounts(Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace"))
+    own_groups = read_own_groups(Path("/proc/self/cgroup").read_text(encoding="utf-8", errors="replace"))
+    mount = next((each for each in mounts if "devices" in each.controllers), None)
+    if mount is None or limits.driver == "rlimit":
+        return limits
+    here = group_directory(mount, own_groups.get("devices", "/"))
+    base = CgroupBase(DEVICE_ROLE, here / group_name(directory))
+    try:
+        existed = base.path.exists()
+        base.path.mkdir(exist_ok=True)
+        if not existed:
+            base.path.rmdir()
+    except OSError:
+        return limits
+    return msgspec.structs.replace(limits, bases=(*limits.bases, base))
 
 
 def has_memory_limit(driver: str) -> bool:

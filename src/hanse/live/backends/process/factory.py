@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from hanse.live.backends.factory import TASKS_DIRECTORY, tasks_directory
 from hanse.live.backends.process.backend import ProcessBackend
+from hanse.live.backends.process.devices.device_claims import claim_devices, claims_directory
+from hanse.live.backends.process.devices.device_plan import plan_devices
 from hanse.live.backends.process.sandbox import choose_sandbox
 from hanse.live.backends.process.task_users import choose_user
+from hanse.live.hardware.machine import this_machine
 from hanse.security.credentials import IDENTITY_FILE
 from hanse.security.home import AUTHORITY, PEOPLE
 
@@ -25,6 +28,7 @@ def make_process_backend(entry: "ClusterEntry", directory: Path) -> ProcessBacke
     sandbox, problem = choose_sandbox(settings.sandbox)
     if problem is not None:
         log.warning("tasks are not isolated from each other: they are all one user's, and %s", problem)
+    plan = plan_devices(entry.nodes, this_machine().gpus, runner_name(entry, directory))
     return ProcessBackend(
         tasks,
         entry.name,
@@ -37,7 +41,15 @@ def make_process_backend(entry: "ClusterEntry", directory: Path) -> ProcessBacke
         driver=cast("Literal['auto', 'v2', 'v1', 'rlimit']", settings.limits),
         disk_quota=settings.disk,
         files_quota=settings.files,
+        devices=claim_devices(plan, tasks, claims_directory()),
     )
+
+
+def runner_name(entry: "ClusterEntry", directory: Path) -> str:
+    """Return the name of the runner that a member's directory belongs to: a runner on a machine of its own
+    has one of its name, every other runner is inside its warden's daemon."""
+    names = [runner.name for runner in entry.runners]
+    return directory.name if directory.name in names else entry.own_runner
 
 
 def private_directories(directory: Path, shared_parent: str = "") -> tuple[Path, ...]:

@@ -18,4 +18,4 @@ def make(entry: "ClusterEntry", directory: Path) -> "Backend":
     return make_process_backend(entry, directory)
 
 
-PROCESS: Final = BackendKind(name="process", make=make, task_user=PER_JOB)
+PROCESS: Final = BackendKind(name="process", make=make, task_user=PER_JOB, runs_on_its_machine=True)

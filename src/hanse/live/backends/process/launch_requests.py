@@ -10,8 +10,11 @@ from typing import Final
 
 import msgspec
 
+from hanse.live.backends.place_variables import PLACE_VARIABLES, place_variables
 from hanse.live.backends.process.cgroups import TaskLimits
 from hanse.live.backends.process.default_memory import MemoryDefault
+from hanse.live.backends.process.devices.device_environment import DEVICES, device_variables
+from hanse.live.backends.process.devices.device_fence import DeviceFence
 from hanse.live.backends.process.launcher_protocol import (
     ALONE,
     FRESH_DIRECTORY,
@@ -25,6 +28,7 @@ from hanse.live.backends.process.launcher_protocol import (
 from hanse.live.backends.process.sandbox import split_environment, wrap_command
 from hanse.model.attempt_key_derivation import derive_attempt_key
 from hanse.model.effects import LaunchAttempt
+from hanse.model.hardware.devices import Device
 from hanse.model.ids import index_of, job_of, job_text
 from hanse.model.program import Program, decode_program
 from hanse.model.resources import Resources
@@ -58,6 +62,26 @@ class AttemptMetadata(msgspec.Struct, frozen=True, array_like=True):
     is_movable: bool
     uid: int = -1
     """The job's own user id; -1: it has none."""
+    devices: tuple[str, ...] = ()
+    """Identities of its devices."""
+
+
+_decode_metadata: Final = msgspec.msgpack.Decoder(AttemptMetadata).decode
+
+
+def decode_metadata(data: bytes) -> AttemptMetadata:
+    """Return the metadata of a launcher's report."""
+    return _decode_metadata(data)
+
+
+class AttemptDevices(msgspec.Struct, frozen=True):
+    """Devices of an attempt."""
+
+    assigned: tuple[Device, ...] = ()
+    names: tuple[str, ...] = ()
+    """Their identities."""
+    of_node: tuple[Device, ...] = ()
+    """All devices of its node."""
 
 
 class _SharedFields(msgspec.Struct, frozen=True):
@@ -119,14 +143,19 @@ class StartRequestEncoder:
         self._memory_default = memory_default
         self.hides_processes = False
         """True if tasks see no processes of other users."""
+        self.fence = DeviceFence((), "none", directory)
+        """Fence around the devices of other tasks."""
         self._shared: dict[tuple[object, ...], _SharedFields | LaunchRefusal] = {}
 
-    def encode(self, launch: LaunchAttempt, uid: int = -1) -> bytes | LaunchRefusal:
+    def encode(
+        self, launch: LaunchAttempt, uid: int = -1, devices: AttemptDevices | None = None
+    ) -> bytes | LaunchRefusal:
         """Return the request that starts this attempt; ``uid``: the job's own, instead of the runner's."""
-        key = (launch.payload, launch.node, launch.size, launch.shard, launch.is_movable, uid)
+        devices = devices or AttemptDevices()
+        key = (launch.payload, launch.node, launch.size, launch.shard, launch.is_movable, uid, devices.names)
         shared = self._shared.get(key)
         if shared is None:
-            shared = self._encode_shared(launch, uid)
+            shared = self._encode_shared(launch, uid, devices)
             if len(self._shared) >= SHARED_MAX:
                 self._shared.clear()
             self._shared[key] = shared
@@ -140,6 +169,7 @@ class StartRequestEncoder:
             b"HANSE_JOB=" + job.encode(),
             b"HANSE_TASK=%d" % index,
             b"HANSE_ATTEMPT=%d" % attempt,
+            *[f"{name}={value}".encode() for name, value in place_variables(launch)],
         ]
         if not shared.has_home:
             env.append(b"HOME=" + home)
@@ -156,11 +186,13 @@ class StartRequestEncoder:
         )
         return request if len(request) <= REQUEST_BYTES_MAX else LaunchRefusal("the command is too long")
 
-    def _encode_shared(self, launch: LaunchAttempt, uid: int) -> _SharedFields | LaunchRefusal:
+    def _encode_shared(
+        self, launch: LaunchAttempt, uid: int, devices: AttemptDevices
+    ) -> _SharedFields | LaunchRefusal:
         program = decode_program(launch.payload)
         if program is None:
             return LaunchRefusal("the payload is not a command")
-        env = self._environment(program, launch)
+        env = self._environment(program, launch, devices)
         texts = (*program.argv, program.workdir, *env, *env.values())
         if any("\0" in text for text in texts) or any(not name or "=" in name for name in env):
             return LaunchRefusal("the command has a NUL character or a bad variable name")
@@ -168,11 +200,13 @@ class StartRequestEncoder:
         sandbox: tuple[bytes, ...] = ()
         if self._sandbox:
             options, variables = split_environment(variables)
-            sandbox = (*self._sandbox, *options)
-        meta = msgspec.msgpack.encode(AttemptMetadata(launch.shard, launch.is_movable, uid))
+            sandbox = (*self._sandbox, *self.fence.sandbox_words(devices.assigned), *options)
+        meta = msgspec.msgpack.encode(AttemptMetadata(launch.shard, launch.is_movable, uid, devices.names))
         assert len(meta) <= META_BYTES_MAX, f"an estate's name of {len(meta)} bytes"
         return _SharedFields(
-            self._start_template(program, launch, meta, TaskUser(uid, uid) if uid >= 0 else self._user),
+            self._start_template(
+                program, launch, meta, TaskUser(uid, uid) if uid >= 0 else self._user, devices.assigned
+            ),
             tuple(argument.encode() for argument in program.argv),
             program.workdir.encode(),
             variables,
@@ -182,7 +216,12 @@ class StartRequestEncoder:
         )
 
     def _start_template(
-        self, program: Program, launch: LaunchAttempt, meta: bytes, user: TaskUser
+        self,
+        program: Program,
+        launch: LaunchAttempt,
+        meta: bytes,
+        user: TaskUser,
+        assigned: tuple[Device, ...],
     ) -> StartTemplate:
         plain = self._limits.driver == "rlimit"
         flags = 0 if program.workdir else FRESH_DIRECTORY
@@ -203,7 +242,9 @@ class StartRequestEncoder:
             gids=user.gids,
             flags=flags,
             meta=meta,
-            groups=self._limits.groups(self._limited_size(launch), self._pids_max),
+            groups=self._limits.groups(
+                self._limited_size(launch), self._pids_max, self.fence.group_settings(assigned)
+            ),
         )
 
     def default_memory(self, launch: LaunchAttempt) -> int:
@@ -214,7 +255,9 @@ class StartRequestEncoder:
         default = self.default_memory(launch)
         return msgspec.structs.replace(launch.size, memory=default) if default else launch.size
 
-    def _environment(self, program: Program, launch: LaunchAttempt) -> dict[str, str]:
+    def _environment(
+        self, program: Program, launch: LaunchAttempt, devices: AttemptDevices
+    ) -> dict[str, str]:
         """Return the variables shared by a group; Hanse's come last, so no task can pose as another."""
         whole, rest = divmod(launch.size.cpu, 1_000)
         cpus = f"{whole}.{rest:03}".rstrip("0").rstrip(".")
@@ -225,8 +268,10 @@ class StartRequestEncoder:
             HANSE_CPUS=cpus,
             HANSE_GPUS=str(launch.size.gpu),
         )
-        for name in ("HANSE_JOB", "HANSE_TASK", "HANSE_ATTEMPT"):
-            env.pop(name, None)
+        own = ("HANSE_JOB", "HANSE_TASK", "HANSE_ATTEMPT", *PLACE_VARIABLES)
+        for name in [each for each in env if each in own or each.startswith(DEVICES)]:
+            del env[name]
+        env.update(device_variables(devices.assigned, devices.of_node))
         return env
 
 

@@ -61,7 +61,7 @@ _OUTCOMES: Final = {
     _LOST: Outcome.LOST,
 }
 _NOTES: Final = {_LEASE_OVER: "the lease it ran under is over", _NO_LEASE: "no lease to start it under"}
-_OUT_OF_MEMORY, _STDOUT_CUT, _STDERR_CUT = 1, 2, 4
+_OUT_OF_MEMORY, _STDOUT_CUT, _STDERR_CUT, _STILL_ALIVE = 1, 2, 4, 8
 _REMARKS: Final = (
     (_OUT_OF_MEMORY, "out of memory"),
     (_STDOUT_CUT, "stdout was cut"),
@@ -81,6 +81,8 @@ class LauncherReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """True if it ever started."""
     output_bytes: int = 0
     extra: bytes = b""
+    is_alive: bool = False
+    """True if some of its processes cannot be killed, though it has ended for the league."""
 
 
 def simple_request(
@@ -162,7 +164,12 @@ def read_reports(data: bytes | bytearray) -> tuple[list[LauncherReport], int]:
         task, attempt = TaskId(values[2]), values[3]
         if kind in (ENDED, FOUND_ENDED):
             end = _decode_end(task, attempt, values)
-            found.append(LauncherReport(kind, task, attempt, end, values[12] > 0, values[14] + values[15]))
+            is_alive = bool(values[9] & _STILL_ALIVE)
+            found.append(
+                LauncherReport(
+                    kind, task, attempt, end, values[12] > 0, values[14] + values[15], is_alive=is_alive
+                )
+            )
         else:
             tail = bytes(data[at : at + extra]) if extra else b""
             found.append(LauncherReport(kind, task, attempt, extra=tail))

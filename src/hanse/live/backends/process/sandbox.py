@@ -166,6 +166,19 @@ def check_traversal(directory: Path, uid: int, gids: tuple[int, ...]) -> None:
             )
 
 
+def wrapper_command(
+    sandbox: SandboxMode, directory: Path, hidden: tuple[Path, ...], uid: int, gids: tuple[int, ...]
+) -> tuple[bytes, ...]:
+    """Return the words before each command of a runner that set up the sandbox; empty: no sandbox. The tasks'
+    user (-1: the daemon's) must reach ``directory``; the mode ``namespace`` hides it, and ``hidden``."""
+    if sandbox == "none":
+        return ()
+    command = sandbox_command() if sandbox == "bwrap" else namespace_command((directory, *hidden))
+    if uid > 0:
+        check_traversal(directory, uid, gids)
+    return command
+
+
 def wrap_command(
     sandbox: tuple[bytes, ...], home: bytes, workdir: bytes, argv: tuple[bytes, ...]
 ) -> tuple[bytes, ...]:

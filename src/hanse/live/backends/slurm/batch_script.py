@@ -19,11 +19,13 @@ Exit codes 129 to 192 count as signals: a shell cannot tell them apart.
 """
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from hanse.live.backends.place_variables import OWN_VARIABLES, PLACE_VARIABLES, place_variables
 from hanse.live.backends.process.launch_requests import LANG, PATH, LaunchRefusal
 from hanse.live.backends.slurm.job_names import AttemptId
 from hanse.model.effects import LaunchAttempt
@@ -163,6 +165,8 @@ umask 022
 set -- $keys
 shift "${SLURM_ARRAY_TASK_ID:-0}"
 key=$1
+case $key in *:*) rank=${key#*:} ;; *) rank= ;; esac
+key=${key%%:*}
 serial=${key%.*}
 attempt=${key#*.}
 run="$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"
@@ -191,6 +195,11 @@ HANSE_JOB="$((job >> 32))-$((job & 4294967295))"
 HANSE_TASK=$((serial & 1048575))
 HANSE_ATTEMPT=$attempt
 export HANSE_JOB HANSE_TASK HANSE_ATTEMPT
+unset HANSE_RANK HANSE_LOCAL_RANK
+case $rank in
+    *:*) HANSE_RANK=${rank%:*} HANSE_LOCAL_RANK=${rank#*:}; export HANSE_RANK HANSE_LOCAL_RANK ;;
+    ?*) HANSE_RANK=$rank; export HANSE_RANK ;;
+esac
 [ "$home" = own ] || export HOME="$workdir"
 signals=
 env --default-signal=INT,QUIT true 2> /dev/null && signals=--default-signal=INT,QUIT
@@ -266,9 +275,13 @@ class BatchScriptWriter:
             return LaunchRefusal("the command is too long")
         return program
 
-    def write_script(self, launch: LaunchAttempt, program: Program, keys: list[AttemptId]) -> str:
-        """Return one script for attempts that differ in their keys only."""
-        env = {"PATH": PATH, "LANG": LANG, **dict(program.env), **self._task_environment(launch)}
+    def write_script(
+        self, launch: LaunchAttempt, program: Program, keys: list[AttemptId], ranks: Sequence[str] = ()
+    ) -> str:
+        """Return one script for attempts that differ in their keys and ranks only. ``ranks``: the rank and,
+        in a gang, the local rank of each (``3:1``); empty: they have none."""
+        given = {name: value for name, value in program.env if name not in PLACE_VARIABLES}
+        env = {"PATH": PATH, "LANG": LANG, **given, **self._task_environment(launch)}
         for name in ("HANSE_JOB", "HANSE_TASK", "HANSE_ATTEMPT", "HANSE_RUN"):
             env.pop(name, None)
         pairs = " ".join(shlex.quote(f"{name}={value}") for name, value in env.items())
@@ -277,10 +290,13 @@ class BatchScriptWriter:
             "start() {\n    # shellcheck disable=SC2086\n    exec setsid env $signals "
             f'{pairs} HANSE_RUN="$mark" sh -c \'cd "$0" && exec "$@"\' "$workdir" {argv}\n}}'
         )
+        texts = [f"{task}.{attempt}" for task, attempt in keys]
+        if ranks:
+            texts = [f"{key}:{rank}" for key, rank in zip(texts, ranks, strict=True)]
         head = [
             "#!/bin/sh",
             f"shared={shlex.quote(str(self._shared))}",
-            f"keys='{' '.join(f'{task}.{attempt}' for task, attempt in keys)}'",
+            f"keys='{' '.join(texts)}'",
             f"workdir={shlex.quote(program.workdir)}",
             f"home={'own' if 'HOME' in env else 'ours'}",
             f"has_key={'yes' if program.secret else 'no'}",
@@ -293,7 +309,9 @@ class BatchScriptWriter:
 
     def _task_environment(self, launch: LaunchAttempt) -> dict[str, str]:
         whole, rest = divmod(launch.size.cpu, 1_000)
+        place = {name: value for name, value in place_variables(launch) if name not in OWN_VARIABLES}
         return {
+            **place,
             "HANSE_CLUSTER": self._cluster,
             "HANSE_NODE": str(launch.node),
             "HANSE_CPUS": f"{whole}.{rest:03}".rstrip("0").rstrip("."),

@@ -108,7 +108,7 @@ def _node_config(node: SlurmNode) -> NodeConfig:
             if len(name) <= TEXT_CHARACTERS_MAX and len(attributes) < ATTRIBUTES_PER_NODE_MAX:
                 attributes[name] = True
     capacity = to_resources(node.cpus, node.memory, node.gres[:CUSTOM_KINDS_MAX])
-    return NodeConfig(capacity, tuple(sorted(attributes.items())))
+    return NodeConfig(capacity, tuple(sorted(attributes.items())), host=node.name)
 
 
 def _attribute_word(word: str) -> str:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from hanse.live.backends.place_variables import rank_text, without_rank
 from hanse.live.backends.slurm.attempt_store import EndReason, SlurmAttempt, SubmitPhase
 from hanse.live.backends.slurm.attempt_tracker import SlurmAttemptTracker, now
 from hanse.live.backends.slurm.batch_script import BatchScriptWriter
@@ -17,7 +18,7 @@ from hanse.live.backends.slurm.driver import (
 )
 from hanse.live.backends.slurm.job_names import AttemptId, format_tasks, job_comment, split_tasks
 from hanse.model.ids import SECOND
-from hanse.model.messages import Outcome
+from hanse.model.messages import Outcome, TaskPlace
 from hanse.model.resources import Resources
 
 START_MICROSECONDS_MAX: Final = 10 * SECOND
@@ -51,11 +52,12 @@ class JobSubmitter:
 
     def submit(self, keys: list[AttemptId]) -> None:
         """Submit those of ``keys`` that wait, in their order."""
-        groups: dict[tuple[bytes, int, Resources], list[AttemptId]] = {}
+        groups: dict[tuple[bytes, int, Resources, TaskPlace | None], list[AttemptId]] = {}
         for attempt in self._tracker.find_live(keys):
             if _is_waiting(attempt):
                 launch = attempt.launch
-                groups.setdefault((launch.payload, launch.node, launch.size), []).append(attempt.key)
+                kind = (launch.payload, launch.node, launch.size, without_rank(launch.place))
+                groups.setdefault(kind, []).append(attempt.key)
         for group in groups.values():
             for part in split_tasks(group, self._array_max):
                 self._spawn(self._submit(part))
@@ -93,11 +95,12 @@ class JobSubmitter:
     def _submission(self, attempts: list[SlurmAttempt]) -> SlurmSubmission:
         keys = [attempt.key for attempt in attempts]
         launch = attempts[0].launch
+        ranks = [rank_text(attempt.launch) for attempt in attempts]
         cpus, memory, gres = requested_amounts(launch.size)
         return SlurmSubmission(
             name=self.prefix + format_tasks(keys),
             comment=job_comment(keys),
-            script=self._scripts.write_script(launch, attempts[0].program, keys),
+            script=self._scripts.write_script(launch, attempts[0].program, keys, ranks),
             count=len(keys),
             cpus=cpus,
             memory_mib=memory,

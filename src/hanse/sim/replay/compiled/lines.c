@@ -118,7 +118,7 @@ void enqueue(league_t *league, broker_t *broker, int32_t job, const int64_t *tas
     touch(broker, record->line);
 }
 
-/* mirrors core/broker/placement.py take_last
+/* mirrors core/broker/job_table.py take_last
  * Take the next task of a job that waits, and count it off its line. */
 int32_t take_last(league_t *league, broker_t *broker, int32_t job)
 {

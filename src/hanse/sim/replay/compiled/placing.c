@@ -143,7 +143,7 @@ static int64_t place_in(league_t *league, broker_t *broker, int64_t cluster, int
 }
 
 /* mirrors core/broker/placement.py BrokerPlacement._place_group
- * mirrors core/broker/placement.py BrokerPlacement._rank_views
+ * mirrors core/broker/view_ranking.py rank_views
  * Claim for as many waiting tasks of a job as there is room; true if that was all. */
 static bool place_job(league_t *league, broker_t *broker, int64_t line, int32_t job, const int32_t *views,
                       int64_t count)

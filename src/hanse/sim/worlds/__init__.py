@@ -1,0 +1,1 @@
+"""Worlds: unequal clusters with networks, data and neighbours, and the work that arrives in them."""

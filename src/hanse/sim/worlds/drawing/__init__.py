@@ -1,0 +1,1 @@
+"""Drawing of work from traces: stretches, templates, sizes, windows, outages."""

@@ -1,0 +1,2 @@
+"""The central policy earliest-finish: it estimates when a task would finish where, and waits when that
+pays."""

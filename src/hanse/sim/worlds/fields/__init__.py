@@ -1,0 +1,1 @@
+"""Fields of the world file: their kinds, their table, their units, and the checks of a whole world."""

@@ -1,0 +1,1 @@
+"""The real brokers, wardens and runners in a world."""
