@@ -6,6 +6,7 @@ journal can grow. So both are checked alike.
 
 import errno
 import os
+import sqlite3
 import time
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,6 +22,18 @@ CHECK_SECONDS: Final = 0.05
 """Longest age of the latest reading, in seconds."""
 NO_SPACE_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 """Errors of a write that finds no space: the disk is full, or the writer's quota is used up."""
+
+
+def is_out_of_space(error: BaseException) -> bool:
+    """True if an error, or one that caused it, is that of a write that found no space."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in NO_SPACE_ERRNOS:
+            return True
+        if isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 class FilesystemSpace(NamedTuple):

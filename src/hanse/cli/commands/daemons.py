@@ -1,10 +1,13 @@
 """``hanse broker``, ``hanse warden`` and ``hanse runner``: one member of a league, until it is stopped."""
 
+import gc
+import logging
 import sqlite3
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -14,12 +17,17 @@ from hanse.client.exit_codes import ExitCode
 from hanse.league.config import LeagueError
 from hanse.league.file import load
 from hanse.live.config.home_permissions import tighten_umask
+from hanse.live.disk_space import is_out_of_space
 from hanse.live.journal.errors import JournalError
 from hanse.live.start_report import NO_REPORT, StartReport
 from hanse.live.supervisor import SupervisorMissingError
 from hanse.live.telemetry.json_logs import configure_logging
 from hanse.security.credentials import Credentials
 from hanse.security.home import Home
+
+RETRY_SECONDS: Final = 1.0
+"""Time between two tries to restart while the disk is full."""
+_log = logging.getLogger(__name__)
 
 MakeDaemon = Callable[[Path, Any, str], Any]
 
@@ -90,6 +98,28 @@ def _refuse_damaged(credentials: Credentials, place: Home, name: str) -> None:
         )
 
 
+def serve_again(serve: Callable[[], bool], name: str, pause: float = RETRY_SECONDS) -> None:
+    """Serve as long as the member asks for a restart of its own. ``serve`` returns True for another one.
+
+    A full disk only delays it: nobody else starts a member again that has restarted by itself.
+    """
+    is_told = False
+    while True:
+        try:
+            if not serve():
+                return
+            is_told = False
+            continue
+        except (OSError, JournalError, sqlite3.Error) as error:
+            if not is_out_of_space(error):
+                raise
+            if not is_told:
+                _log.warning("%s waits with its restart: there is no space on its disk (%s)", name, error)
+            is_told = True
+        gc.collect()  # what a start that failed has opened
+        time.sleep(pause)
+
+
 def _serve(make: MakeDaemon, name: str, home: Path, log_level: str, ready_fd: int | None) -> None:
     import uvloop  # noqa: PLC0415  as above
 
@@ -111,9 +141,8 @@ def _serve(make: MakeDaemon, name: str, home: Path, log_level: str, ready_fd: in
         return bool(daemon.restart_requested)
 
     try:
-        report = StartReport(ready_fd)
-        while uvloop.run(serve(report)):
-            report = NO_REPORT
+        if uvloop.run(serve(StartReport(ready_fd))):
+            serve_again(lambda: uvloop.run(serve(NO_REPORT)), name)
     except (LeagueError, SupervisorMissingError) as error:
         raise click.ClickException(str(error)) from None
     except JournalError as error:
