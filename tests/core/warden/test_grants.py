@@ -2,12 +2,27 @@
 
 import pytest
 
-from hanse.core.config import Timings
+from hanse.core.broker.job_table import shape_of
+from hanse.core.config import Timings, WardenConfig
+from hanse.core.warden.warden import Warden
 from hanse.model.constraints import Is
 from hanse.model.effects import JobAccepted
+from hanse.model.events import Booted, MessageReceived
 from hanse.model.ids import MILLISECOND, SECOND, TaskId, task_id
 from hanse.model.job import JobSpec
-from hanse.model.messages import Claim, Demand, Offer, Outcome, QueueKey, RunnerOrders, TaskUpdates
+from hanse.model.messages import (
+    Claim,
+    Demand,
+    DemandLine,
+    Envelope,
+    HeartbeatReply,
+    Offer,
+    Outcome,
+    QueueKey,
+    RunnerOrders,
+    TaskUpdates,
+)
+from hanse.policy.node_rankers import FirstNodeRanker
 from tests.core.wired import Wired, job, node, tasks
 
 MINUTE = 60 * SECOND
@@ -355,3 +370,17 @@ def test_of_equal_keys_the_one_that_is_asked_keeps_the_room() -> None:
     (offer,) = offers(league, before)
     assert offer.rival_key
     assert [claim.releases for claim in league.bodies(Claim, before)] == [()]
+
+
+def test_a_late_message_of_a_retired_broker_does_not_wake_its_demand() -> None:
+    """Nobody would ever withdraw it, and nodes would be held for it for ever."""
+    config = WardenConfig("c1", (node(),), ("b1", "b2"), retired=("b2",))
+    warden = Warden(config, FirstNodeRanker())
+    warden.handle(Booted(0, 1, 7))
+    assert warden._grants.silent_brokers == {"b2": True}
+    line = DemandLine(0, shape_of(job(tasks(1)), 0, 0), (1,), 1, hold=True)
+    late = Envelope("b2", "c1", 1, 1, 0, Demand((line,)))
+    warden.handle(MessageReceived(SECOND, late))
+    warden.handle(MessageReceived(SECOND, Envelope("b2", "c1", 1, 0, 0, HeartbeatReply(0, ()))))
+    assert warden._grants.silent_brokers == {"b2": True}
+    assert warden._grants.hold is None

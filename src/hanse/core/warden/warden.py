@@ -208,7 +208,8 @@ class Warden:
 
     def _note_alive(self, now: int, broker: str) -> None:
         self._last_heard[broker] = now
-        if self._grants.silent_brokers and self._grants.silent_brokers.pop(broker, False):
+        silent = self._grants.silent_brokers
+        if silent and broker not in self.config.retired and silent.pop(broker, False):  # those never return
             self._grants.serve_demand(now, self._grants.demand.entries_of(broker))
 
     # --- claims --------------------------------------------------------------------------------------------
