@@ -144,8 +144,9 @@ def test_clusters_with_the_data_come_first_or_those_where_it_ends_first(
     name: str, known: list[ClusterFacts], start: int
 ) -> None:
     if CLUSTER_RANKERS.get(name).follows_estimates:
-        ranked = [known[at].finish for at in CLUSTER_RANKERS.get(name)().rank(known, start)]
-        assert ranked == sorted(ranked)
+        order = [known[at] for at in CLUSTER_RANKERS.get(name)().rank(known, start)]
+        keys = [(each.finish, each.data < 0, each.data) for each in order]
+        assert keys == sorted(keys)
         return
     places = [known[at].data for at in CLUSTER_RANKERS.get(name)().rank(known, start)]
     listed = [place for place in places if place >= 0]

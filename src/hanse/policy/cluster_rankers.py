@@ -35,18 +35,21 @@ class BestStandingRanker:
 
 
 class EarliestFinishRanker:
-    """Ranking of the node classes of all clusters by estimated finish; ties by standing, then in circular
-    order from ``start``."""
+    """Ranking of the node classes of all clusters by estimated finish; ties as in ``BestStandingRanker``. For
+    work that is not estimated all are ties."""
 
     name = "earliest-finish"
     follows_estimates = True
 
     def rank(self, clusters: list[ClusterFacts], start: int) -> list[int]:
-        """Return order by finish, standing, then circular order from ``start``."""
+        """Return order by finish, data, standing, then circular order from ``start``."""
         count = len(clusters)
-        return sorted(
-            range(count), key=lambda i: (clusters[i].finish, -clusters[i].standing, (i - start) % count)
-        )
+
+        def key(i: int) -> tuple[int, bool, int, int, int]:
+            elsewhere, data, turn = _sort_key(clusters[i], i, start, count)
+            return (clusters[i].finish, elsewhere, data, -clusters[i].standing, turn)
+
+        return sorted(range(count), key=key)
 
 
 def _sort_key(facts: ClusterFacts, index: int, start: int, count: int) -> tuple[bool, int, int]:
